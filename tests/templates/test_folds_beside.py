@@ -57,7 +57,7 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("steps", "gpus", "folds", "told"),
+    ("steps", "gpus", "folds", "reason"),
     [
         (900, 8, 1, "too few steps on each of 8 GPUs for folds, which need 1000 steps"),
         (1_100, 8, 5, "enough steps on each of 8 GPUs in these minutes for 5 networks"),
@@ -65,18 +65,24 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
         (2_100, 2, 4, "enough steps on each of 2 GPUs in these minutes for 4 networks"),
     ],
 )
-def test_gpus_multiply_the_networks_that_the_minutes_hold(steps: int, gpus: int, folds: int, told: str) -> None:
+def test_gpus_multiply_the_networks_that_the_minutes_hold(steps: int, gpus: int, folds: int, reason: str) -> None:
     plan: dict[str, Any] = {"folds": 1, "refit": False}
     members.choose_fold_count(plan, steps, 1_000, (5, "80 cases"), set(), gpus)
     assert plan["folds"] == folds
-    assert told in plan["why_folds"]
+    assert reason in plan["why_folds"]
 
 
 def test_what_is_set_is_not_shared_out_anew() -> None:
-    def plan(**more: Any) -> dict[str, Any]:
-        made = {"batch": 4, "least_batch": 1, "lr": 1e-3, "machine": machine.Machine(8, 80.0, False).to_plan(), **more}
-        fitting.share_gpus(made, 64, {"batch", "lr"})
-        return made
+    def plan(**overrides: Any) -> dict[str, Any]:
+        gpu_plan = {
+            "batch": 4,
+            "least_batch": 1,
+            "lr": 1e-3,
+            "machine": machine.Machine(8, 80.0, False).to_plan(),
+            **overrides,
+        }
+        fitting.share_gpus(gpu_plan, 64, {"batch", "lr"})
+        return gpu_plan
 
     assert (plan()["batch"], plan()["lr"], plan()["processes"]) == (4, 1e-3, 4)
     assert plan(folds=3)["processes"] == 3
@@ -89,10 +95,10 @@ def test_a_new_log_gets_one_header_of_processes_that_write_at_once(tmp_path: Pat
     file, row = tmp_path / "log.csv", {"fold": "0", "train_loss": 0.5}
     with file.open("a+", newline="") as stream:
         curves.lock_file(stream)
-        other = threading.Thread(target=curves.append_row, args=(file, {**row, "fold": "1"}))
-        other.start()  # waits
+        writer = threading.Thread(target=curves.append_row, args=(file, {**row, "fold": "1"}))
+        writer.start()  # waits
         stream.write("fold,train_loss\r\n0,0.5\r\n")
-    other.join()
+    writer.join()
     assert file.read_text().splitlines() == ["fold,train_loss", "0,0.5", "1,0.5"]
 
 
@@ -106,8 +112,8 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
     done = Path("Logout/fold1")
     done.mkdir(parents=True)
     (done / "done.json").write_text(json.dumps({"seconds": 30.0, "steps": 9}))
-    asked: list[Any] = []
-    monkeypatch.setattr(launch, "run_in_parallel", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
+    calls: list[Any] = []
+    monkeypatch.setattr(launch, "run_in_parallel", lambda plan, jobs, several: calls.append((jobs, several)) or codes)
     turns = importlib.import_module("m3b.training.folds").TimeShares(plan, 60.0, 3)
     if error is None:
         launch.train_folds_in_parallel(plan, turns)
@@ -116,7 +122,7 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
             getattr(importlib.import_module("m3b.training.entry"), error), match=r"fold [02]|least batch"
         ):
             launch.train_folds_in_parallel(plan, turns)
-    assert asked == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]
+    assert calls == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]
     assert launch.launch_processes(plan, []) is None, "one process starts the folds"
 
 
@@ -133,9 +139,9 @@ def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> No
     batch = gpu_fit.make_noise_batch(plan, 3)
     assert batch["pixel_values"].shape == (3, 2, 1, 16, 16)
     assert {"covariates", "views", "labels"} <= set(batch)
-    found = gpu_fit.STEP_COSTS.estimate(plan)
-    alone = gpu_fit.STEP_COSTS.estimate({**plan, "views": 1})
-    assert found.per_case > 1.5 * alone.per_case > 0, "two views keep twice as much"
+    two_views = gpu_fit.STEP_COSTS.estimate(plan)
+    one_view = gpu_fit.STEP_COSTS.estimate({**plan, "views": 1})
+    assert two_views.per_case > 1.5 * one_view.per_case > 0, "two views keep twice as much"
 
 
 @pytest.mark.slow
@@ -144,9 +150,9 @@ def test_masks_of_folds_side_by_side(tmp_path: Path, refit: bool) -> None:
     project = assemble_segmentation(tmp_path / "work")
     call_in(project, "example/make_example.py")
     small_plan(project, folds=2, processes=2, refit=refit, max_steps=10)
-    said = call_in(project, "train.py").stdout
-    assert "2 folds, 2 at a time" in said
-    assert ("refit: all" in said) is refit
+    printed = call_in(project, "train.py").stdout
+    assert "2 folds, 2 at a time" in printed
+    assert ("refit: all" in printed) is refit
     _is_whole(project, call_in, refit)
 
 
@@ -156,9 +162,9 @@ def test_boxes_of_folds_side_by_side(tmp_path: Path) -> None:
     call_in(project, "example/make_example.py", "--cases", "16", "--truth", "boxes", "--dims", "2", "--size", "32")
     settings = ("device=cpu", "precision=fp32", "network.width=4", "max_steps=6", "batch=2", "threads=1")
     call_in(project, "plan.py", "--minutes", "2", "--set", *settings, "folds=2", "processes=2", "refit=true")
-    said = call_in(project, "train.py").stdout
-    assert "2 folds, 2 at a time" in said
-    assert "refit: all" in said
+    printed = call_in(project, "train.py").stdout
+    assert "2 folds, 2 at a time" in printed
+    assert "refit: all" in printed
     _is_whole(project, call_in, True)
 
 
@@ -168,11 +174,13 @@ def test_covariates_and_views_of_folds_trained_anew_on_every_case(project: Path,
     run("example/make_example.py", "--cases", "45")
     file = project / "Datapath/train.json"
     records = json.loads(file.read_text())
-    for at, one in enumerate(records):
-        one["covariates"] = {"age": 40.0 + at % 30, "sex": "FM"[at % 2]}
-        one |= {"image_path": [one["image_path"], records[at - 1]["image_path"]], "several": "views"} if at % 3 else {}
-        if isinstance(one["image_path"], list):
-            one["image_path"] = [path if isinstance(path, str) else path[0] for path in one["image_path"]]
+    for at, record in enumerate(records):
+        record["covariates"] = {"age": 40.0 + at % 30, "sex": "FM"[at % 2]}
+        record |= (
+            {"image_path": [record["image_path"], records[at - 1]["image_path"]], "several": "views"} if at % 3 else {}
+        )
+        if isinstance(record["image_path"], list):
+            record["image_path"] = [path if isinstance(path, str) else path[0] for path in record["image_path"]]
     file.write_text(json.dumps(records))
     settings = ("device=cpu", "network.width=4", "size=[16,16]", "max_steps=6", "threads=1", "tta.use=false")
     run("plan.py", "--minutes", "2", "--set", *settings, "folds=2", "refit=true", "processes=2")

@@ -8,33 +8,33 @@ import pytest
 import torch
 from template_kit import load
 
-beside, threads = load("parallel_folds"), load("threads")
+parallel_folds, threads = load("parallel_folds"), load("threads")
 FACTS = {"cases": 160, "patients": 160}
 
 
-def chosen(
+def choose_folds(
     monkeypatch: pytest.MonkeyPatch, *, cores: int = 2, alone: float = 0.24, together: float = 0.32, **changes: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    monkeypatch.setattr(beside, "count_cores", lambda: cores)
-    kept, held = changes.pop("kept", set()), changes.pop("held", 4e8)
+    monkeypatch.setattr(parallel_folds, "count_cores", lambda: cores)
+    overrides, training_bytes = changes.pop("overrides", set()), changes.pop("training_bytes", 4e8)
     plan: dict[str, Any] = {"folds": 3, "minutes": 25.0, "why_folds": "before", **changes}
-    said = beside.choose_parallel_folds(
-        FACTS, plan, kept, 1500, lambda _: alone, lambda _, several: together, lambda _: held
+    messages = parallel_folds.choose_parallel_folds(
+        FACTS, plan, overrides, 1500, lambda _: alone, lambda _, several: together, lambda _: training_bytes
     )
-    return plan, said
+    return plan, messages
 
 
 def test_two_cores_train_two_folds_at_a_time_and_one_more_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, said = chosen(monkeypatch)
+    plan, messages = choose_folds(monkeypatch)
     assert (plan["folds"], plan["processes"]) == (4, 2), "three would leave a core idle half of the time"
     assert plan["why_folds"] == "160 cases, and enough steps in these minutes for 4 networks"
-    assert said == ["2 folds train in parallel: a step takes 0.32 s then, 0.24 s with all cores for one"]
+    assert messages == ["2 folds train in parallel: a step takes 0.32 s then, 0.24 s with all cores for one"]
 
 
 def test_folds_that_were_set_stay_and_are_trained_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, said = chosen(monkeypatch, cores=8, folds=5, kept={"folds"})
+    plan, messages = choose_folds(monkeypatch, cores=8, folds=5, overrides={"folds"})
     assert (plan["folds"], plan["processes"], plan["why_folds"]) == (5, 5, "before")
-    assert said
+    assert messages
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_folds_that_were_set_stay_and_are_trained_side_by_side(monkeypatch: pyte
         pytest.param({"cores": 1}, id="one core"),
         pytest.param({"folds": 1}, id="one network"),
         pytest.param({"minutes": 5.0}, id="few minutes"),
-        pytest.param({"held": 3e9}, id="more memory than several may take"),
-        pytest.param({"kept": {"threads"}}, id="threads set by hand"),
-        pytest.param({"kept": {"processes"}, "processes": 1}, id="processes set by hand"),
+        pytest.param({"training_bytes": 3e9}, id="more memory than several may take"),
+        pytest.param({"overrides": {"threads"}}, id="threads set by hand"),
+        pytest.param({"overrides": {"processes"}, "processes": 1}, id="processes set by hand"),
         pytest.param({"max_steps": 40}, id="a training that repeats exactly"),
         pytest.param({"refit": True}, id="a refit, which is trained alone"),
         pytest.param({"machine": {"gpus": 2, "memory_gb": 24, "here": True, "half": "bf16"}}, id="GPUs"),
     ],
 )
 def test_else_one_fold_is_trained_after_the_other(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> None:
-    plan, said = chosen(monkeypatch, **changes)
-    assert said == []
+    plan, messages = choose_folds(monkeypatch, **changes)
+    assert messages == []
     assert plan["folds"] == changes.get("folds", 3)
     assert plan.get("processes", 1) == 1
 

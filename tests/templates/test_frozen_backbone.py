@@ -61,7 +61,7 @@ def test_a_step_moves_frozen_weights_and_statistics_by_nothing(task: str, backbo
     groups = model.groups(plan) if task == "diagnosis" else load("pretrained.tensors").parameter_groups(model, plan)
     optimizer = load("optimizers").build_optimizer(model, plan, groups)
     labels = torch.eye(2) if task == "diagnosis" else torch.ones(2, 32, 32, dtype=torch.uint8)
-    others = {name: value.clone() for name, value in model.state_dict().items() if ".body." not in name}
+    unfrozen_before = {name: value.clone() for name, value in model.state_dict().items() if ".body." not in name}
     for _ in range(2):
         model(torch.randn(2, 3, 32, 32), labels)["loss"].backward()
         optimizer.step()
@@ -69,7 +69,7 @@ def test_a_step_moves_frozen_weights_and_statistics_by_nothing(task: str, backbo
     is_unchanged = all(torch.equal(state[name], value) for name, value in before.items())
     assert len(before) > 20
     assert is_unchanged == (backbone_lr == 0)
-    assert any(not torch.equal(state[name], value) for name, value in others.items())
+    assert any(not torch.equal(state[name], value) for name, value in unfrozen_before.items())
 
 
 @pytest.mark.parametrize(

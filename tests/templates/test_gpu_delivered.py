@@ -27,8 +27,8 @@ def answers(project: Path, cards: str) -> list[dict[str, float]]:
 @pytest.mark.slow
 def test_a_deliverable_says_the_same_on_gpu_and_processor(project: Path, run: Run) -> None:
     run("example/make_example.py", "--cases", "40")
-    said = run("plan.py", "--minutes", "1", "--gpus", "1", "--set", "max_steps=40", "folds=1").stdout
-    assert "a real step held" in said
+    printed = run("plan.py", "--minutes", "1", "--gpus", "1", "--set", "max_steps=40", "folds=1").stdout
+    assert "a real step held" in printed
     run("train.py")
     run("export.py", "--out", "Deliver")
     for gpu, cpu in zip(answers(project, "0"), answers(project, ""), strict=True):

@@ -17,7 +17,7 @@ from m3b.resources import copy_template
 fitting, machine, memory, step_cost = (load(name) for name in ("gpu_fitting", "machine", "memory", "step_cost"))
 
 
-class Whole(nn.Module):
+class ModelWithLoss(nn.Module):
     """A network with its loss, as the templates have them."""
 
     def __init__(self, network: nn.Module, loss: Any) -> None:
@@ -31,8 +31,8 @@ class Whole(nn.Module):
 def unet() -> tuple[nn.Module, Any]:
     network = {"filters": [8, 16, 32], "strides": [[1] * 3, [2] * 3, [2] * 3], "kernels": [[3] * 3] * 3}
     losses = load("losses")
-    model = Whole(load("unet").UNet(3, 1, 3, {**network, "deep_supervision": True}),
-                  lambda found, mask: losses.deep_supervision_loss(losses.MaskLoss(), found, mask))  # fmt: skip
+    model = ModelWithLoss(load("unet").UNet(3, 1, 3, {**network, "deep_supervision": True}),
+                  lambda output, mask: losses.deep_supervision_loss(losses.MaskLoss(), output, mask))  # fmt: skip
     return model, lambda n: {"pixel_values": torch.randn(n, 1, 16, 16, 16),
                              "labels": torch.zeros(n, 16, 16, 16, dtype=torch.uint8)}  # fmt: skip
 
@@ -42,13 +42,13 @@ def classifier() -> tuple[nn.Module, Any]:
     layers = nn.Sequential(
         block(2, 3, 16, 2), block(2, 16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4)
     )
-    return Whole(layers, nn.functional.cross_entropy), lambda n: {
+    return ModelWithLoss(layers, nn.functional.cross_entropy), lambda n: {
         "pixel_values": torch.randn(n, 3, 64, 64), "labels": torch.zeros(n, dtype=torch.long)}  # fmt: skip
 
 
 def transformer() -> tuple[nn.Module, Any]:
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
-    return Whole(
+    return ModelWithLoss(
         nn.Sequential(layer, nn.Linear(32, 8)),
         lambda out, y: nn.functional.cross_entropy(out.flatten(0, 1), y.flatten()),
     ), (lambda n: {"pixel_values": torch.randn(n, 40, 32), "labels": torch.zeros(n, 40, dtype=torch.long)})
@@ -162,19 +162,19 @@ def test_dry_plans_of_pictures_use_8_24_and_80_gb(tmp_path: Path, monkeypatch: p
         records.append({"image_path": f"{number}.png", "mask_path": f"{number}m.png", "patient": f"p{number}"})
     Path("Datapath/train.json").write_text(json.dumps(records * 5))
     Path("Datapath/label_dict.json").write_text('{"a": 1}')
-    held = {}
+    step_features = {}
     for memory in (8, 24, 80):
         planning.main(["--device", f"cuda:{memory}GB", "--minutes", "600", "--set", "engine=trainer"])
         plan = json.loads(Path("plan.json").read_text())
         peak = planning.STEP_COSTS.peak(plan)
         assert peak <= machine.machine_of(plan).usable_bytes
         features = np.prod(plan["patch"]) * plan["network"]["filters"][0]
-        held[memory] = step_cost.micro_batch(plan) * features
-    assert held[8] < held[24] <= held[80]
+        step_features[memory] = step_cost.micro_batch(plan) * features
+    assert step_features[8] < step_features[24] <= step_features[80]
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "wanted"),
+    ("device", "gpus", "expected"),
     [
         ("cuda:80GB", 8, machine.Machine(8, 80.0, False, "bf16")),
         ("cuda:16gb:fp16", 0, machine.Machine(1, 16.0, False, "fp16")),
@@ -182,10 +182,10 @@ def test_dry_plans_of_pictures_use_8_24_and_80_gb(tmp_path: Path, monkeypatch: p
         ("cpu", 0, machine.Machine()),
     ],
 )
-def test_machines_by_name(device: str, gpus: int, wanted: Any) -> None:
-    assert machine.parse_machine(device, gpus, gpu_here=False) == wanted
-    plan = {"machine": wanted.to_plan()} if wanted.gpus else {}
-    assert machine.machine_of(plan) == wanted
+def test_machines_by_name(device: str, gpus: int, expected: Any) -> None:
+    assert machine.parse_machine(device, gpus, gpu_here=False) == expected
+    plan = {"machine": expected.to_plan()} if expected.gpus else {}
+    assert machine.machine_of(plan) == expected
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 0), ("cuda:80", 1), ("gpu", 0), ("auto", 2)])
@@ -201,8 +201,8 @@ class StepCosts(step_cost.StepCosts):
         super().__init__(None, None)
 
     def estimate(self, plan: dict[str, Any]) -> Any:
-        each = int(plan["side"] ** 3 * plan["width"] * 60)
-        return step_cost.StepEstimate(10**8, 0, each, 1000 * each, 10 * each, 500)
+        case_bytes = int(plan["side"] ** 3 * plan["width"] * 60)
+        return step_cost.StepEstimate(10**8, 0, case_bytes, 1000 * case_bytes, 10 * case_bytes, 500)
 
 
 def smaller(plan: dict[str, Any]) -> str:
@@ -215,25 +215,34 @@ def larger(plan: dict[str, Any]) -> str:
     return f"side {plan['side']}" if plan["side"] <= 192 else ""
 
 
-def plan_for(gb: float, gpus: int = 1, **more: Any) -> dict[str, Any]:
-    plan = {"side": 128, "width": 32, "batch": 2, "least_batch": 1, "lr": 1e-3, "dims": 3, "device": "auto", **more}
+def plan_for(gb: float, gpus: int = 1, **overrides: Any) -> dict[str, Any]:
+    plan = {
+        "side": 128,
+        "width": 32,
+        "batch": 2,
+        "least_batch": 1,
+        "lr": 1e-3,
+        "dims": 3,
+        "device": "auto",
+        **overrides,
+    }
     fitting.apply_machine(plan, machine.Machine(gpus, gb, False, "bf16"))
     fitting.share_gpus(plan, 64)
     return plan
 
 
 def test_plans_follow_the_memory() -> None:
-    made = {}
+    plans = {}
     for gb in (4.0, 8.0, 24.0, 140.0):
         plan, costs = plan_for(gb), StepCosts()
-        said = fitting.fit_memory(plan, costs, [fitting.split_step, smaller], [larger, fitting.larger_batch(8)])
+        messages = fitting.fit_memory(plan, costs, [fitting.split_step, smaller], [larger, fitting.larger_batch(8)])
         assert costs.peak(plan) <= machine.machine_of(plan).usable_bytes
-        made[gb] = plan
-        assert "GPU memory" in said[-1]
-    assert made[4.0]["accumulate"] == 2, "the same step in parts, before anything else changes"
-    assert made[4.0]["side"] <= made[8.0]["side"] < made[24.0]["side"] < made[140.0]["side"]
-    assert made[24.0]["batch"] < made[140.0]["batch"]
-    assert made[140.0]["lr"] > made[8.0]["lr"], "a larger batch bears a larger rate"
+        plans[gb] = plan
+        assert "GPU memory" in messages[-1]
+    assert plans[4.0]["accumulate"] == 2, "the same step in parts, before anything else changes"
+    assert plans[4.0]["side"] <= plans[8.0]["side"] < plans[24.0]["side"] < plans[140.0]["side"]
+    assert plans[24.0]["batch"] < plans[140.0]["batch"]
+    assert plans[140.0]["lr"] > plans[8.0]["lr"], "a larger batch bears a larger rate"
 
 
 def test_few_minutes_keep_the_plan_small() -> None:
@@ -271,9 +280,9 @@ def test_a_trial_step_that_does_not_fit_makes_the_plan_of_a_local_gpu_smaller() 
 
     plan = plan_for(24.0)
     plan["machine"]["here"], costs = True, LocalCosts()
-    said = fitting.fit_memory(plan, costs, [smaller])
+    messages = fitting.fit_memory(plan, costs, [smaller])
     assert plan["side"] == 96
-    assert "7.00 of" in said[-1]
+    assert "7.00 of" in messages[-1]
     costs.limit = 0
     with pytest.raises(SystemExit, match="cannot be reduced"):
         fitting.fit_memory(plan, costs, [smaller])
@@ -303,28 +312,28 @@ def test_memory_of_a_local_gpu_is_that_of_a_trial_step(monkeypatch: pytest.Monke
 
 
 def test_work_is_done_in_pieces_where_memory_is_little() -> None:
-    seen = []
+    batch_sizes = []
 
     def run(batch: torch.Tensor) -> torch.Tensor:
-        seen.append(len(batch))
+        batch_sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return batch * 2
 
     batch = torch.arange(7.0)
     assert torch.equal(memory.run_in_pieces(run, batch), batch * 2)
-    assert max(one for one in seen if one <= 2) == 2
+    assert max(size for size in batch_sizes if size <= 2) == 2
     with pytest.raises(RuntimeError, match="shape"):
         memory.run_in_pieces(lambda _: (_ for _ in ()).throw(RuntimeError("tensors share memory: shape")), batch)
 
 
 def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     precision, gpu, cpu = load("precision"), torch.device("cuda"), torch.device("cpu")
-    for real, wanted in ((True, torch.bfloat16), (False, torch.float16)):
+    for real, expected_dtype in ((True, torch.bfloat16), (False, torch.float16)):
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation=True, real=real: including_emulation or real
         )
-        assert precision.half_precision({"precision": "bf16"}, gpu) is wanted
+        assert precision.half_precision({"precision": "bf16"}, gpu) is expected_dtype
     assert precision.half_precision({"precision": "fp16"}, gpu) is torch.float16
     assert precision.half_precision({"precision": "fp16"}, cpu) is None
     assert precision.half_precision({"precision": "bf16"}, cpu) is torch.bfloat16
@@ -337,9 +346,9 @@ def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_layout_is_the_quicker_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = machine.Machine(1, 24.0, True, "bf16").to_plan()
+    local_gpu = machine.Machine(1, 24.0, True, "bf16").to_plan()
     for quick in (True, False):
-        plan: dict[str, Any] = {"machine": here, "precision": "bf16", "dims": 3, "minutes": 1.0}
+        plan: dict[str, Any] = {"machine": local_gpu, "precision": "bf16", "dims": 3, "minutes": 1.0}
         fitting.choose_layout(plan, lambda plans, quick=quick: [1.0 + (p["channels_last"] != quick) for p in plans])
         assert plan["channels_last"] is quick
     model = nn.Conv2d(8, 8, 3)

@@ -48,9 +48,9 @@ def test_no_plan_ends_before_its_minutes(
     write_cases(shape, cases)
     plan, output = make_dry_plan(capsys, "--device", f"cuda:{memory}", "--minutes", "60")
     assert "max_epochs" not in output
-    found = re.search(r"of (\d+) s: (\d+) steps of ([\d.]+) s", output)
-    assert found is not None, output
-    seconds, steps, step = (float(part) for part in found.groups())
+    match = re.search(r"of (\d+) s: (\d+) steps of ([\d.]+) s", output)
+    assert match is not None, output
+    seconds, steps, step = (float(part) for part in match.groups())
     assert plan["expected"]["steps"] == steps
     assert steps * (step + 0.0005) > 0.8 * seconds, "the time of a step is printed to a millisecond"
     assert plan["patience"] == 0, "the learning rate falls until the minutes are over"

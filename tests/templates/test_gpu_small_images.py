@@ -54,8 +54,8 @@ def test_many_small_images_go_through_the_network_of_their_plan(project: Path, s
     plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, has_gpu=True)
     assert plan["network"]["name"] == "resnet18"
     with torch.no_grad():
-        found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
-    assert found["logits"].shape == (1, 2)
+        output = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
+    assert output["logits"].shape == (1, 2)
 
 
 @pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
@@ -70,14 +70,14 @@ def test_the_input_has_as_many_frames_as_the_clips_have(project: Path, gpu: bool
     records = []
     for number in range(8):
         pixels = np.random.default_rng(number).integers(0, 255, (8, 48, 48), np.uint8)
-        first, *others = (Image.fromarray(frame) for frame in pixels)
-        first.save(project / f"{number}.gif", save_all=True, append_images=others)
+        first, *later_frames = (Image.fromarray(frame) for frame in pixels)
+        first.save(project / f"{number}.gif", save_all=True, append_images=later_frames)
         records.append({"image_path": f"{number}.gif#frames=8", "labels": ["ab"[number % 2]], "patient": f"p{number}"})
     plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, has_gpu=gpu)
     assert (plan["frames"], plan["size"], plan["channels"]) == (8, [48, 48, 8], 1)
     with torch.no_grad():
-        found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
-    assert found["logits"].shape == (1, 2)
+        output = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
+    assert output["logits"].shape == (1, 2)
 
 
 def test_a_densenet_for_small_images_is_refused(project: Path) -> None:
@@ -131,10 +131,10 @@ def test_trainings_of_one_process_may_differ_in_precision(project: Path) -> None
     for precision, half in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp32", torch.float32)):
         network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Conv2d(2, 2, 3))
         loop = build_loop(network, project, precision=precision)
-        seen = []
-        network[0].register_forward_hook(lambda _, inputs, output, seen=seen: seen.append(output.dtype))
+        dtypes = []
+        network[0].register_forward_hook(lambda _, inputs, output, dtypes=dtypes: dtypes.append(output.dtype))
         assert loop.model(values).dtype == torch.float32
-        assert seen == [half]
+        assert dtypes == [half]
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 9, 12), (1, 2, 6, 7, 8)], ids=str)
@@ -149,9 +149,9 @@ def test_masks_are_blurred_without_a_convolution(
     monkeypatch.setattr(torch, "rand", lambda *_: torch.tensor(0.0))
     image = torch.randn(shape)
     torch.manual_seed(3)
-    found = augment_masks.AugmentMasks({"blur": 0.8})._blur(image)
+    blurred = augment_masks.AugmentMasks({"blur": 0.8})._blur(image)
     torch.manual_seed(3)
     sigma = float(torch.empty(()).uniform_(0.3, 0.8))
     axes = tuple(range(2, image.ndim))
-    wanted = ndimage.gaussian_filter(image.numpy(), sigma, mode="nearest", radius=2, axes=axes)
-    assert found.numpy() == pytest.approx(wanted, abs=1e-5)
+    expected = ndimage.gaussian_filter(image.numpy(), sigma, mode="nearest", radius=2, axes=axes)
+    assert blurred.numpy() == pytest.approx(expected, abs=1e-5)

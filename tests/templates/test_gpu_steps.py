@@ -30,16 +30,16 @@ WAITS |= {"__index__", "unique"}
 class OnDevice(torch.Tensor):
     """A tensor that stands for one on a GPU: what would make the processor wait for it is noted."""
 
-    noted: list[str] = []  # noqa: RUF012 - torch makes the tensors, nobody else does
+    waiting_calls: list[str] = []  # noqa: RUF012 - torch makes the tensors, nobody else does
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        where = args[1] if name == "__getitem__" and len(args) > 1 else ()
-        picked = any(isinstance(one, torch.Tensor) and one.dtype == torch.bool and isinstance(one, OnDevice)
-                     for one in (where if isinstance(where, tuple) else (where,)))  # fmt: skip
+        index = args[1] if name == "__getitem__" and len(args) > 1 else ()
+        picked = any(isinstance(part, torch.Tensor) and part.dtype == torch.bool and isinstance(part, OnDevice)
+                     for part in (index if isinstance(index, tuple) else (index,)))  # fmt: skip
         if (name in WAITS and args and isinstance(args[0], OnDevice)) or picked:
-            cls.noted.append(name)
+            cls.waiting_calls.append(name)
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
@@ -73,18 +73,18 @@ def on_device(value: torch.Tensor) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def noted() -> Iterator[list[str]]:
-    OnDevice.noted.clear()
-    yield OnDevice.noted
-    OnDevice.noted.clear()
+def waiting_calls() -> Iterator[list[str]]:
+    OnDevice.waiting_calls.clear()
+    yield OnDevice.waiting_calls
+    OnDevice.waiting_calls.clear()
 
 
-def test_the_stand_in_notes_what_waits(noted: list[str]) -> None:
+def test_the_stand_in_notes_what_waits(waiting_calls: list[str]) -> None:
     value = on_device(torch.arange(4.0))
     bool(value.sum() > 1)
     value[value > 2]
     value.sum().item()
-    assert len(noted) >= 3
+    assert len(waiting_calls) >= 3
 
 
 @pytest.fixture
@@ -121,9 +121,9 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
                 continue
             bell = loss._peaks(row[None], output.shape[2:])[0].flatten()
             weight, at = bell.topk(min(9 if d == 2 else 15, len(bell)))
-            inside = ((middle[:, at] > row[:d, None]) & (middle[:, at] < row[d : 2 * d, None])).all(0)
-            inside[0] = True
-            weight = weight * (weight > 0.2) * inside
+            is_inside = ((middle[:, at] > row[:d, None]) & (middle[:, at] < row[d : 2 * d, None])).all(0)
+            is_inside[0] = True
+            weight = weight * (weight > 0.2) * is_inside
             raw = output[image, count:].reshape(count, 2 * d, -1)[int(row[2 * d])][:, at]
             reach = distances(raw.view(2 * d, -1, *(1,) * (d - 1)), loss.cell).flatten(1)
             box = torch.cat([middle[:, at] - reach[:d], middle[:, at] + reach[d:]])
@@ -133,20 +133,22 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
-    detection: Path, noted: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
+    detection: Path, waiting_calls: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = load_project_module(detection, "m3b.training.detection.loss")
     model = load_project_module(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     output, boxes = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True), boxes_of(dims)
     loss = model.loss
     heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
-    whole = loss(output, boxes)
-    assert float((whole - heat_alone).detach()) == pytest.approx(float(plainly(loss, output, boxes).detach()), rel=1e-4)
+    full_loss = loss(output, boxes)
+    assert float((full_loss - heat_alone).detach()) == pytest.approx(
+        float(plainly(loss, output, boxes).detach()), rel=1e-4
+    )
     monkeypatch.setattr(module, "_is_on_cpu", lambda _: False)  # on a GPU padding goes along
-    noted.clear()
+    waiting_calls.clear()
     with_padding = loss(on_device(output.detach()), on_device(boxes)).as_subclass(torch.Tensor)
-    assert not noted, f"the GPU is waited for: {noted}"
-    assert float(with_padding) == pytest.approx(float(whole.detach()), rel=1e-5)
+    assert not waiting_calls, f"the GPU is waited for: {waiting_calls}"
+    assert float(with_padding) == pytest.approx(float(full_loss.detach()), rel=1e-5)
     grown = torch.autograd.grad(loss(output, boxes), output)[0]
     assert bool(torch.isfinite(grown).all())
     empty = boxes.clone()
@@ -229,13 +231,13 @@ def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> No
     torch.manual_seed(0)
     expected = table.clone()
     for start, size in ((0, 2), (2, 3)):
-        gone = torch.rand(6) < 0.5
-        expected[gone, start : start + size] = 0.0
-        expected[gone, start + size - 1] = 1.0
+        is_dropped = torch.rand(6) < 0.5
+        expected[is_dropped, start : start + size] = 0.0
+        expected[is_dropped, start + size - 1] = 1.0
     assert torch.equal(blanked, expected)
-    there = table.to("meta")
+    meta_table = table.to("meta")
     with CopiesToDevice() as copies:
-        covariates.drop_covariates(there, rules, 0.5)
+        covariates.drop_covariates(meta_table, rules, 0.5)
     assert not copies.calls
 
 
@@ -245,18 +247,18 @@ def test_targets_are_what_they_were(detection: Path) -> None:
     boxes = boxes[boxes[:, 4] >= 0]
     bell = loss._peaks(boxes, [8, 8])
     (target,), (ignore,) = loss._targets(boxes, torch.zeros(len(boxes), dtype=torch.long), bell, 1)
-    wanted, free = torch.zeros(2, 8, 8), torch.zeros(2, 8, 8, dtype=torch.bool)
+    expected, expected_ignore = torch.zeros(2, 8, 8), torch.zeros(2, 8, 8, dtype=torch.bool)
     for row, hill in zip(boxes, bell, strict=True):
         if row[5] > 0:
-            wanted[int(row[4])] = torch.maximum(wanted[int(row[4])], hill)
+            expected[int(row[4])] = torch.maximum(expected[int(row[4])], hill)
         else:
             rows, columns = (slice(int(row[axis] / 4), int(-(-row[2 + axis] // 4))) for axis in (0, 1))
-            free[int(row[4]), rows, columns] = True
-    assert torch.equal(target, wanted)
-    assert torch.equal(ignore, free)
+            expected_ignore[int(row[4]), rows, columns] = True
+    assert torch.equal(target, expected)
+    assert torch.equal(ignore, expected_ignore)
 
 
-def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> None:
+def test_masks_are_augmented_and_judged_without_waiting(waiting_calls: list[str]) -> None:
     augment = load("augment_masks").AugmentMasks(
         {"rotate": 10, "zoom": 0.1, "contrast": 0.2, "noise": 0.1, "gamma": 0.1}
     )
@@ -264,9 +266,9 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     images, masks = torch.randn(3, 1, 16, 16), torch.randint(0, 3, (3, 16, 16), dtype=torch.uint8)
     logits = torch.randn(3, 3, 16, 16, requires_grad=True)
     assert torch.isfinite(loss(logits, masks))
-    found = loss(on_device(logits.detach()), on_device(masks))
-    assert not noted, noted
-    assert float(found.as_subclass(torch.Tensor)) == pytest.approx(float(loss(logits, masks).detach()), rel=1e-5)
+    device_loss = loss(on_device(logits.detach()), on_device(masks))
+    assert not waiting_calls, waiting_calls
+    assert float(device_loss.as_subclass(torch.Tensor)) == pytest.approx(float(loss(logits, masks).detach()), rel=1e-5)
     torch.manual_seed(1)
     _, size, move = load("augment_masks").block_of_patch(
         (0, 0), (16, 16), np.array([[1.1, 0.1, 0.5], [-0.1, 1.1, 0.0]])
@@ -278,11 +280,11 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
         [None, on_device(move), None],
         (16, 16),
     )
-    assert not noted, noted
+    assert not waiting_calls, waiting_calls
     assert moved[0].shape == images.shape
     axis, pitch = torch.tensor([-1, 0, 0]), torch.tensor([1.0, 2.0, 2.0])
-    whole = ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0])
-    assert torch.allclose(whole, ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0], [0]))
+    all_distances = ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0])
+    assert torch.allclose(all_distances, ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0], [0]))
 
 
 def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
@@ -315,8 +317,8 @@ def test_windows_are_summed_where_there_is_room(room: int) -> None:
         with pytest.raises(torch.OutOfMemoryError):
             windows.predict_windows(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
         return
-    whole = windows.predict_windows(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
-    assert torch.allclose(whole, image * 2, atol=1e-5)
+    doubled = windows.predict_windows(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
+    assert torch.allclose(doubled, image * 2, atol=1e-5)
 
 
 TRAINING = """

@@ -85,10 +85,10 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
     alone = rows(project)
     run("plan.py", "--keep", "--set", "processes=2")
     insert(project / "train.py", NO_SEARCH_FOR_UNUSED)
-    said = run("train.py").stdout
+    printed = run("train.py").stdout
     both = rows(project)
-    assert "training with 2 processes" in said
-    assert said.count("done: ") == 1
+    assert "training with 2 processes" in printed
+    assert printed.count("done: ") == 1
     assert [row["step"] for row in both] == [row["step"] for row in alone], (
         "as many steps an epoch: the batch is shared"
     )
@@ -107,9 +107,9 @@ def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path,
     assert ended < 60, "the other one was ended, it did not wait for hours"
     assert len(list(project.glob("Logout/fold0/checkpoint-*/complete.json"))) == 1
     run("plan.py", "--keep", "--set", f"processes={processes}")
-    said = run("train.py", "--resume").stdout
-    assert ("training with 2 processes" in said) == (processes == 2)
-    assert "going on from checkpoint-" in said
+    printed = run("train.py", "--resume").stdout
+    assert ("training with 2 processes" in printed) == (processes == 2)
+    assert "going on from checkpoint-" in printed
     assert json.loads((project / "Logout/fold0/done.json").read_text())["steps"] == 30
     assert (project / "Logout/log.csv").read_text().count("valid_loss") == 1
 
@@ -119,15 +119,15 @@ def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project:
     insert(project / "recipe.py", LITTLE_MEMORY)
     done = run("train.py")
     assert done.stdout.count("training with 2 processes") == 2
-    kept = json.loads((project / "Logout/fold0/smaller.json").read_text())
-    assert (kept["batch"], kept["accumulate"]) == (8, 2)
+    smaller_plan = json.loads((project / "Logout/fold0/smaller.json").read_text())
+    assert (smaller_plan["batch"], smaller_plan["accumulate"]) == (8, 2)
     assert (project / "Logout/metrics.json").exists()
 
 
 def test_folds_are_trained_side_by_side(project: Path, run: Run) -> None:
     planned(project, run, "folds=2", "processes=2")
-    said = run("train.py").stdout
-    assert "2 folds, 2 at a time" in said
+    printed = run("train.py").stdout
+    assert "2 folds, 2 at a time" in printed
     assert {row["fold"] for row in rows(project)} == {"0", "1"}
 
 

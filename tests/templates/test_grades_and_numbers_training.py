@@ -48,8 +48,10 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
         assert recall == {"low": "2 of 2", "mid": "0 of 2", "high": "1 of 1"}
         figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
         errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
-        told = kind.describe({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
-        assert "recall of each class before calibration: low: 2 of 2, mid: 0 of 2, high: 1 of 1" in told
+        description = kind.describe(
+            {"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases"
+        )
+        assert "recall of each class before calibration: low: 2 of 2, mid: 0 of 2, high: 1 of 1" in description
     several = parts.get_target({**plan, "task": "diagnosis", "multi_label": True})
     assert several.recall(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
         "low": "1 of 1",
@@ -84,11 +86,11 @@ def test_the_accuracy_as_delivered_is_that_of_the_delivered_rule(parts: ModuleTy
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
     reach = importlib.import_module("m3b.training.diagnosis.regression").fit_interval
     rng = np.random.default_rng(0)
-    held = []
+    coverages = []
     for _ in range(400):
         errors = rng.normal(0, 3, 30)
-        held.append((np.abs(rng.normal(0, 3, 50)) <= reach(errors)[0]).mean())
-    assert 0.88 < np.mean(held) < 0.95
+        coverages.append((np.abs(rng.normal(0, 3, 50)) <= reach(errors)[0]).mean())
+    assert 0.88 < np.mean(coverages) < 0.95
     assert reach(np.arange(40.0))[1] == 0.9
     assert reach(np.arange(3.0)) is None
 
@@ -98,8 +100,8 @@ def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
     reach = importlib.import_module("m3b.training.diagnosis.regression").fit_interval
     assert reach(np.arange(8.0)) == (7.0, 0.889)
     rng = np.random.default_rng(1)
-    held = [np.mean(np.abs(rng.normal(0, 3, 50)) <= reach(rng.normal(0, 3, 5))[0]) for _ in range(2000)]
-    assert 0.81 < np.mean(held) < 0.86, "five of six"
+    coverages = [np.mean(np.abs(rng.normal(0, 3, 50)) <= reach(rng.normal(0, 3, 5))[0]) for _ in range(2000)]
+    assert 0.81 < np.mean(coverages) < 0.86, "five of six"
 
 
 def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Path, run: Run) -> None:
@@ -109,10 +111,10 @@ def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Pat
         "from m3b.training.diagnosis import plan; plan.step_seconds = lambda _: 0.12; "
         "plan.main(['--minutes', '2', '--set', 'precision=fp32', 'device=cpu'])"
     )
-    told = run("-c", slow).stdout
-    made = json.loads((project / "plan.json").read_text())
-    assert made["folds"] >= 3, told
-    assert f"enough steps in these minutes for {made['folds']} networks" in told
+    printed = run("-c", slow).stdout
+    plan = json.loads((project / "plan.json").read_text())
+    assert plan["folds"] >= 3, printed
+    assert f"enough steps in these minutes for {plan['folds']} networks" in printed
 
 
 @pytest.mark.parametrize(
@@ -132,16 +134,16 @@ def test_from_data_to_prediction(project: Path, run: Run, task: str, keys: set[s
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
     assert ("grade" if task == "grading" else "value") in rows[0]
     run("Deliver/predict.py", "data/example/case_000.png", "data/example/gone.png", "-o", "out.json", check=False)
-    answer, gone = json.loads((project / "out.json").read_text())
+    answer, missing = json.loads((project / "out.json").read_text())
     assert set(answer) - {"why"} == {"image", "out_of_distribution", *keys}
-    assert "error" in gone
+    assert "error" in missing
     code = (
         "import sys, json; sys.path.insert(0, 'Deliver'); import parts\n"
         "module = parts.parts()['model']['module']; [(x,)] = parts.examples(['data/example/case_000.png'])['model']\n"
         "print(json.dumps(parts.answer(module(x)[0])))"
     )
     graph = json.loads(run("-c", code).stdout.splitlines()[-1])
-    told = answer["value"] if task == "regression" else answer["probabilities"]["2"]
+    predicted = answer["value"] if task == "regression" else answer["probabilities"]["2"]
     assert (graph["value"] if task == "regression" else graph["probabilities"]["2"]) == pytest.approx(
-        told, rel=1e-3, abs=1e-3
+        predicted, rel=1e-3, abs=1e-3
     )

@@ -32,39 +32,39 @@ def test_the_part_that_is_held_out_has_every_class(holdout: Any, cases: int, rar
     for seed in SEEDS:
         patients, labels = draw_cases(seed, cases, rare, largest)
         plan = {"folds": 1, "validation_share": 0.15, "seed": seed}
-        (held,) = holdout.assign_held_out(plan, patients, labels)
-        assert 0 < labels[held, 1].sum() < labels[:, 1].sum()
-        assert labels[held, 0].sum() > 0
-        assert not set(np.array(patients)[held]) & set(np.array(patients)[~held])
+        (held_out,) = holdout.assign_held_out(plan, patients, labels)
+        assert 0 < labels[held_out, 1].sum() < labels[:, 1].sum()
+        assert labels[held_out, 0].sum() > 0
+        assert not set(np.array(patients)[held_out]) & set(np.array(patients)[~held_out])
         if rare == 40:
-            assert held.mean() == pytest.approx(1 / 7, abs=0.02)
-            assert labels[held, 1].mean() == pytest.approx(labels[:, 1].mean(), abs=0.04)
+            assert held_out.mean() == pytest.approx(1 / 7, abs=0.02)
+            assert labels[held_out, 1].mean() == pytest.approx(labels[:, 1].mean(), abs=0.04)
 
 
 @pytest.mark.parametrize("rare", [6, 12])
 def test_the_part_that_all_folds_hold_out_has_every_class(holdout: Any, rare: int) -> None:
     for seed in SEEDS:
         patients, labels = draw_cases(seed, 80, rare)
-        held = holdout.assign_held_out({"folds": 5, "cross_validation": True, "seed": seed}, patients, labels)
-        shared = held.all(axis=0)
+        held_out = holdout.assign_held_out({"folds": 5, "cross_validation": True, "seed": seed}, patients, labels)
+        shared = held_out.all(axis=0)
         assert 0 < labels[shared, 1].sum() < rare
-        assert (labels[:, 1] @ ~held.T > 0).all(), "each network is trained on some"
+        assert (labels[:, 1] @ ~held_out.T > 0).all(), "each network is trained on some"
 
 
 @pytest.mark.parametrize("patients", [2, 3, 4])
 def test_few_patients_are_split_too(holdout: Any, patients: int) -> None:
     for seed in SEEDS:
         names, labels = draw_cases(seed, patients, 1, 3)
-        (held,) = holdout.assign_held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
-        assert 0 < held.sum() < len(names)
+        (held_out,) = holdout.assign_held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
+        assert 0 < held_out.sum() < len(names)
 
 
 def test_folds_of_sites_hold_out_a_site_and_all_cases_of_its_patients(holdout: Any) -> None:
     sites = ["b", "a", "", "b", "a", "c", ""]
     patients = ["1", "2", "3", "4", "4", "5", "1"]
     plan = {"folds": 3, "fold_groups": "sites", "seed": 0}
-    held = holdout.assign_held_out(plan, patients, np.ones((7, 1), np.float32), sites)
-    assert held.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1, 0]]
+    held_out = holdout.assign_held_out(plan, patients, np.ones((7, 1), np.float32), sites)
+    assert held_out.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1, 0]]
     assert holdout.held_out_share(plan) == pytest.approx(1 / 3)
 
 

@@ -82,8 +82,8 @@ def test_a_case_of_ignored_voxels_only_is_refused(tmp_path: Path) -> None:
 
 def test_the_cache_knows_the_file_of_ignored_voxels(tmp_path: Path) -> None:
     record = _case(tmp_path)
-    plain = {key: value for key, value in record.items() if key != "ignore_path"}
-    first, second = load_module("volume_cache").case_keys([record, plain], PLAN, str(tmp_path))
+    without_ignored = {key: value for key, value in record.items() if key != "ignore_path"}
+    first, second = load_module("volume_cache").case_keys([record, without_ignored], PLAN, str(tmp_path))
     assert first != second
 
 
@@ -198,18 +198,20 @@ def test_metrics_of_validation_leave_ignored_voxels_out(overlap: bool) -> None:
     truth, predicted = (random.integers(0, 2 if overlap else 3, shape).astype(np.uint8) for _ in range(2))
     ignored = np.zeros((12, 12), bool)
     ignored[:, 6:] = True
-    known = load_module("ignored_voxels").mark_ignored(truth, ignored)
+    marked_truth = load_module("ignored_voxels").mark_ignored(truth, ignored)
     plan = {"classes": ["a", "b"], "overlap": overlap, "dims": 2}
     scoring = load_module("segmentation.scoring")
     part = scoring.class_dice(predicted[..., :6], truth[..., :6], 2, overlap)
-    assert scoring.class_dice(predicted, known, 2, overlap) == part
-    other = np.where(ignored, 0, predicted).astype(np.uint8)
-    assert scoring.class_dice(other, known, 2, overlap) == part
+    assert scoring.class_dice(predicted, marked_truth, 2, overlap) == part
+    zeroed = np.where(ignored, 0, predicted).astype(np.uint8)
+    assert scoring.class_dice(zeroed, marked_truth, 2, overlap) == part
     assert (
-        load_module("segmentation.postprocessing_selection")._score_operations(predicted, known, plan)[0].tolist()
+        load_module("segmentation.postprocessing_selection")
+        ._score_operations(predicted, marked_truth, plan)[0]
+        .tolist()
         == part
     )
-    mean = load_module("segmentation.mean_shape").mean_shape([truth, known], plan)
+    mean = load_module("segmentation.mean_shape").mean_shape([truth, marked_truth], plan)
     assert np.isfinite(mean[..., :48]).all()
 
 
@@ -296,9 +298,9 @@ def test_nnunet_gets_its_own_ignore_label(tmp_path: Path, monkeypatch: Any, over
     assert labels["ignore"] == max(numbers)
     assert numbers.count(labels["ignore"]) == 1
     assert set(numbers) == set(range(max(numbers) + 1))
-    written = np.moveaxis(sitk.GetArrayFromImage(sitk.ReadImage(str(raw / "labelsTr/case_00000.nii.gz"))), 0, 2)
+    exported_labels = np.moveaxis(sitk.GetArrayFromImage(sitk.ReadImage(str(raw / "labelsTr/case_00000.nii.gz"))), 0, 2)
     image = load_module("m3b.dataset.formats").read_image("a.nii.gz")
-    assert np.array_equal(written == labels["ignore"], load_module("mask_grid").load_ignored(records[0], image))
+    assert np.array_equal(exported_labels == labels["ignore"], load_module("mask_grid").load_ignored(records[0], image))
     second = sitk.GetArrayFromImage(sitk.ReadImage(str(raw / "labelsTr/case_00001.nii.gz")))
     assert second.max() < labels["ignore"]
     handling = pytest.importorskip("nnunetv2.utilities.label_handling.label_handling")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from template_kit import load
 
-MOST = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
+MAX_AUGMENTATION = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
 XRAY = {"request": "Detect pneumonia on chest X-rays"}
 SKIN = {"request": "Classify skin lesions"}
 
@@ -20,10 +20,10 @@ def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Datapath").mkdir()
 
-    def make(said: dict[str, str], small: bool = False, **facts: Any) -> dict[str, Any]:
-        (tmp_path / "Datapath/about.json").write_text(json.dumps(said))
+    def make(about: dict[str, str], small: bool = False, **facts: Any) -> dict[str, Any]:
+        (tmp_path / "Datapath/about.json").write_text(json.dumps(about))
         every = {"modality": "", "dims": 2, "channels": 1, "low": 0.0, "shapes": [(224, 224)], **facts}
-        return dict(load("intensity_rule").choose_whole_image_augmentation(every, small, MOST, []))
+        return dict(load("intensity_rule").choose_whole_image_augmentation(every, small, MAX_AUGMENTATION, []))
 
     return make
 
@@ -42,8 +42,8 @@ def test_colour_images_get_less_but_not_radiographs_stored_as_rgb(changes: Any) 
 
 
 def test_hounsfield_units_are_not_augmented(changes: Any) -> None:
-    found = changes({}, modality="ct", dims=3, shapes=[(64, 64, 64)], low=-1000.0)
-    assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
+    augmentation = changes({}, modality="ct", dims=3, shapes=[(64, 64, 64)], low=-1000.0)
+    assert (augmentation["contrast"], augmentation["brightness"], augmentation["gamma"]) == (0.0, 0.0, 0.0)
 
 
 DENSITY = {"number": {"centre": 0.8, "scale": 0.1}, "modality": "", "scales": {"beyond 8 bit": 9}, "eight_bit": False,
@@ -53,8 +53,8 @@ DENSITY = {"number": {"centre": 0.8, "scale": 0.1}, "modality": "", "scales": {"
 @pytest.mark.parametrize("name", ["bone density (g/cm2)", "Knochendichte", "iron [mg/cm³]", "ADC"])
 def test_a_number_that_grey_values_carry_keeps_them(changes: Any, name: str) -> None:
     """Each image was scaled by its own percentiles, and brightness was changed, where brightness is the density."""
-    found = changes(XRAY, **DENSITY, classes=[name])
-    assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
+    augmentation = changes(XRAY, **DENSITY, classes=[name])
+    assert (augmentation["contrast"], augmentation["brightness"], augmentation["gamma"]) == (0.0, 0.0, 0.0)
     rule = load("intensity_rule").choose_whole_image_input({**DENSITY, "dims": 2, "channels": 1, "classes": [name]})[
         "intensity"
     ]
@@ -98,8 +98,8 @@ def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str
     assert rule["mode"] == mode
     scale = load("normalization").scale_intensity
     dim = np.random.default_rng(0).uniform(0, 3, (1, 8, 8, 8)).astype(np.float32)
-    kept = scale(2 * dim, rule).mean() - scale(dim, rule).mean()
-    assert (abs(kept) > 0.5) == (mode == "window")
+    difference = scale(2 * dim, rule).mean() - scale(dim, rule).mean()
+    assert (abs(difference) > 0.5) == (mode == "window")
     assert (changes(XRAY, **facts)["brightness"] == 0) == (mode == "window")
 
 
@@ -107,8 +107,8 @@ def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str
     ("name", "mode"), [("ADC", "window"), ("t1_map", "window"), ("suv", "window"), ("t1", "foreground")]
 )
 def test_a_channel_named_after_a_quantity_keeps_its_scale(name: str, mode: str) -> None:
-    own = {**QUANTITY, "low": 0.0, "high": 8.0, "mean": 1.0, "std": 1.0, "window": None}
-    facts = {**own, "units": [""], "by_channel": {name: own, "flair": own}}
+    channel_facts = {**QUANTITY, "low": 0.0, "high": 8.0, "mean": 1.0, "std": 1.0, "window": None}
+    facts = {**channel_facts, "units": [""], "by_channel": {name: channel_facts, "flair": channel_facts}}
     rule = load("intensity_rule").choose_whole_image_input(facts)["intensity"]
     assert rule.get("channels", {name: rule})[name]["mode"] == mode
     assert rule.get("channels", {"flair": rule})["flair"]["mode"] == "foreground"

@@ -17,7 +17,7 @@ assign_folds = load("patients").assign_folds
 
 
 @pytest.mark.parametrize(
-    ("cases", "patients", "rarest", "folds", "why"),
+    ("cases", "patients", "rarest", "folds", "reason"),
     [
         (80, 40, 20, 5, "80 cases"),
         (80, 14, 20, 3, "80 cases"),
@@ -27,19 +27,19 @@ assign_folds = load("patients").assign_folds
     ],
 )
 def test_few_cases_of_enough_patients_are_worth_folds(
-    cases: int, patients: int, rarest: int, folds: int, why: str
+    cases: int, patients: int, rarest: int, folds: int, reason: str
 ) -> None:
-    found, told = members.max_folds(cases, patients, rarest)
-    assert found == folds
-    assert why in told
+    fold_count, explanation = members.max_folds(cases, patients, rarest)
+    assert fold_count == folds
+    assert reason in explanation
 
 
 @pytest.mark.parametrize(("epochs", "folds"), [(299, 1), (300, 3), (440, 4), (9_000, 5)])
 def test_many_cases_are_worth_folds_where_each_network_sees_them_a_hundred_times(epochs: int, folds: int) -> None:
     """Twenty minutes of PneumoniaMNIST were 480 epochs; one network ended after 200 and left the others unused."""
-    found, told = members.max_folds(4_000, 4_000, 900, epochs)
-    assert found == folds
-    assert ("costs little" if folds == 1 else "enough epochs") in told
+    fold_count, explanation = members.max_folds(4_000, 4_000, 900, epochs)
+    assert fold_count == folds
+    assert ("costs little" if folds == 1 else "enough epochs") in explanation
     plan: dict[str, Any] = {"folds": 1, "refit": False, "batch": 40}
     members.choose_folds_from_cases(plan, {"cases": 4_000, "patients": 4_000}, lambda: epochs * 100, 3_000, set())
     assert plan["folds"] == folds
@@ -65,7 +65,7 @@ def test_what_is_set_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "patients", "kept", "parts"),
+    ("plan", "patients", "overrides", "parts"),
     [
         pytest.param({"folds": 4}, 160, set(), 8, id="half of the patients are enough to hold out"),
         pytest.param({"folds": 5}, 99, set(), 6, id="most of the patients"),
@@ -77,9 +77,9 @@ def test_what_is_set_stays() -> None:
     ],
 )
 def test_each_fold_holds_out_no_more_than_choosing_needs(
-    plan: dict[str, Any], patients: int, kept: set[str], parts: int
+    plan: dict[str, Any], patients: int, overrides: set[str], parts: int
 ) -> None:
-    members.choose_parts(plan, patients, kept)
+    members.choose_parts(plan, patients, overrides)
     assert members.count_parts(plan) == parts
 
 
@@ -95,13 +95,13 @@ def test_what_folds_hold_out_are_not_the_largest_patients() -> None:
     """Patients are shared out from the largest down, and the first parts got four of sixty images."""
     people = [f"p{k}" for k in range(4) for _ in range(60)] + [f"q{k}" for k in range(96)]
     nothing = np.zeros((len(people), 0), np.float32)
-    held = []
+    held_out_counts = []
     for seed in range(20):
         plan = {"folds": 4, "parts": 12, "seed": seed}
-        drawn = {members.held_out_part(plan, fold) for fold in range(4)}
-        assert len(drawn) == 4
-        held.append(np.isin(assign_folds(people, nothing, 12, seed), list(drawn)).sum())
-    assert np.mean(held) == pytest.approx(len(people) / 3, rel=0.25)
+        held_out_parts = {members.held_out_part(plan, fold) for fold in range(4)}
+        assert len(held_out_parts) == 4
+        held_out_counts.append(np.isin(assign_folds(people, nothing, 12, seed), list(held_out_parts)).sum())
+    assert np.mean(held_out_counts) == pytest.approx(len(people) / 3, rel=0.25)
     assert [members.held_out_part({"folds": 4, "parts": 1, "seed": 3}, fold) for fold in range(4)] == [0, 1, 2, 3]
 
 
@@ -111,8 +111,8 @@ def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
     ):
         members.check_fold_count({"folds": 4, "parts": 9}, 8)
     members.check_fold_count({"folds": 1, "parts": 9}, 8)
-    told = members.describe_folds({"folds": 4, "parts": 8, "why_folds": ""})
-    assert told == "4 networks, each holding out a different 1/8 of the cases"
+    description = members.describe_folds({"folds": 4, "parts": 8, "why_folds": ""})
+    assert description == "4 networks, each holding out a different 1/8 of the cases"
     assert members.describe_folds({"folds": 4, "parts": 1}) == "4 networks, one a fold"
 
 
@@ -120,11 +120,14 @@ def test_folds_share_patients_and_labels() -> None:
     random = np.random.default_rng(0)
     people = [f"p{number}" for number in random.integers(0, 40, 120)]
     columns = np.eye(3, dtype=np.float32)[random.integers(0, 3, 120)]
-    found = assign_folds(people, columns, 4)
-    homes = {name: {int(fold) for one, fold in zip(people, found, strict=True) if one == name} for name in people}
+    assigned_folds = assign_folds(people, columns, 4)
+    homes = {
+        name: {int(fold) for person, fold in zip(people, assigned_folds, strict=True) if person == name}
+        for name in people
+    }
     assert all(len(folds) == 1 for folds in homes.values())
     for column in columns.T:
-        share = np.bincount(found[column > 0], minlength=4) / column.sum()
+        share = np.bincount(assigned_folds[column > 0], minlength=4) / column.sum()
         assert share.min() > 0.15
         assert share.max() < 0.35
     alone = assign_folds(people, np.zeros((120, 0), np.float32), 4)
@@ -188,7 +191,7 @@ class Says(torch.nn.Module):
 def test_networks_answer_together_by_their_mean_chances() -> None:
     image = torch.zeros(2, 1, 4, 4)
     pair = [Says(2.0, -1.0, 0.5), Says(-3.0, 1.0, 0.1)]
-    stack = torch.stack([one(image)["logits"] for one in pair])
+    stack = torch.stack([network(image)["logits"] for network in pair])
     classes = ensemble.build_ensemble(pair, "classes")(pixel_values=image)["logits"]
     assert torch.allclose(classes.softmax(1), stack.softmax(2).mean(0), atol=1e-5)
     chances = ensemble.build_ensemble(pair, "chances", 2)(pixel_values=image)["logits"]
@@ -201,7 +204,7 @@ def test_networks_answer_together_by_their_mean_chances() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("folds=0", "--set folds=0: must be a whole number from 1 to 20"),
         ("folds=2.5", "must be a whole number from 1 to 20"),
@@ -209,9 +212,9 @@ def test_networks_answer_together_by_their_mean_chances() -> None:
         ("why_folds=fun", "why_folds follows from the data"),
     ],
 )
-def test_a_wrong_setting_is_refused(setting: str, said: str) -> None:
+def test_a_wrong_setting_is_refused(setting: str, message: str) -> None:
     plan = {"task": "diagnosis", "folds": 1, "refit": False, "why_folds": "", "seed": 0}
-    with pytest.raises(SystemExit, match=said):
+    with pytest.raises(SystemExit, match=message):
         load("plan_settings").apply_override(plan, setting)
 
 
@@ -221,20 +224,20 @@ def test_a_classifier_trained_on_every_case(project: Path, run: Run) -> None:
     run("example/make_example.py", "--cases", "45")
     settings = ("device=cpu", "network.width=8", "size=[16,16]", "max_steps=6", "threads=1", "tta.use=false")
     run("plan.py", "--minutes", "2", "--set", *settings, "folds=2", "refit=true")
-    said = run("train.py").stdout
-    assert "refit: all" in said
-    assert "all: kept the last weights, no case held out" in said
+    printed = run("train.py").stdout
+    assert "refit: all" in printed
+    assert "all: kept the last weights, no case held out" in printed
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
     assert {row["fold"] for row in rows} == {0, 1}
     assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))
-    named = json.loads((project / "Logout/members.json").read_text())
-    assert named == {"weights": [f"Logout/fold{fold}/best.safetensors" for fold in (0, 1)], "refit": True}
+    member_record = json.loads((project / "Logout/members.json").read_text())
+    assert member_record == {"weights": [f"Logout/fold{fold}/best.safetensors" for fold in (0, 1)], "refit": True}
     assert json.loads((project / "Logout/all/done.json").read_text())["steps"] == 6
     run("export.py", "--out", "Deliver")
     config = json.loads((project / "Deliver/config.json").read_text())
     assert (config["refit"], config["weights"]) == (True, ["model.safetensors"])
-    own = (project / "Logout/all/best.safetensors").read_bytes()
-    assert (project / "Deliver/model.safetensors").read_bytes() == own
+    refit_weights = (project / "Logout/all/best.safetensors").read_bytes()
+    assert (project / "Deliver/model.safetensors").read_bytes() == refit_weights
     assert "has no validation figure of its own" in (project / "Deliver/README.md").read_text()
 
 

@@ -32,9 +32,9 @@ def test_on_a_processor_the_layout_is_measured_where_the_minutes_repay_it() -> N
     assert plan["channels_last"] is False, "a difference within the noise of the measurement"
 
 
-@pytest.mark.parametrize("more", [{"minutes": 2.0}, {"minutes": 25.0, "max_steps": 40}])
-def test_on_a_processor_the_layout_is_left_where_measuring_is_no_good(more: dict[str, Any]) -> None:
-    plan: dict[str, Any] = {"precision": "fp32", "dims": 3, **more}
+@pytest.mark.parametrize("changes", [{"minutes": 2.0}, {"minutes": 25.0, "max_steps": 40}])
+def test_on_a_processor_the_layout_is_left_where_measuring_is_no_good(changes: dict[str, Any]) -> None:
+    plan: dict[str, Any] = {"precision": "fp32", "dims": 3, **changes}
     fitting.choose_layout(plan, take(0.5))
     assert "channels_last" not in plan
 
@@ -61,8 +61,8 @@ def test_a_classifier_with_either_layout_is_delivered(project: Path, run: Run, l
     assert "done: validation" in run("train.py").stdout
     run("export.py")
     run("Deliver/predict.py", "data/example/case_000.png", "-o", "out.json")
-    told = json.loads((project / "out.json").read_text())[0]["probabilities"]
-    assert sum(told.values()) == pytest.approx(1.0, abs=1e-3)
+    probabilities = json.loads((project / "out.json").read_text())[0]["probabilities"]
+    assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -23,13 +23,13 @@ def picture(file: Path, value: int) -> str:
 
 def test_names_are_those_of_all_cases() -> None:
     channels = load("channels")
-    both, one = {"image_path": {"t1": "a", "flair": "b"}}, {"image_path": {"flair": "c"}}
-    assert channels.find_channel_names([one, both]) == NAMES
-    assert channels.count_missing_channels([one, both], NAMES) == {"t1": 1}
+    both, flair_only = {"image_path": {"t1": "a", "flair": "b"}}, {"image_path": {"flair": "c"}}
+    assert channels.find_channel_names([flair_only, both]) == NAMES
+    assert channels.count_missing_channels([flair_only, both], NAMES) == {"t1": 1}
     assert channels.find_channel_names([{"image_path": "a"}]) is None
-    for other in ({"image_path": "a"}, {"image_path": {"flair": "b", "t1": "a"}}, {"image_path": {"t2": "d"}}):
+    for mismatched in ({"image_path": "a"}, {"image_path": {"flair": "b", "t1": "a"}}, {"image_path": {"t2": "d"}}):
         with pytest.raises(SystemExit, match="same channels"):
-            channels.find_channel_names([both, other])
+            channels.find_channel_names([both, mismatched])
 
 
 @pytest.mark.parametrize("mode", ["percentile", "unit", "foreground"])
@@ -71,10 +71,10 @@ def test_whole_channels_are_left_out_and_one_stays() -> None:
     augment = load("augment").Augment({"channel_dropout": 0.5, "brightness": 0.5, "noise": 0.1})
     batch = torch.randn(400, 3, 8, 8)
     batch[:100, 0] = 0
-    there = (augment(batch) != 0).flatten(2).any(2)
-    assert not there[:100, 0].any(), "what a case lacks stays away, whatever changes brightness"
-    assert there.any(1).all()
-    assert 0.4 < float(there[100:].float().mean()) < 0.62
+    is_present = (augment(batch) != 0).flatten(2).any(2)
+    assert not is_present[:100, 0].any(), "what a case lacks stays away, whatever changes brightness"
+    assert is_present.any(1).all()
+    assert 0.4 < float(is_present[100:].float().mean()) < 0.62
     assert (load("augment").Augment({"noise": 0.1})(batch) != 0).flatten(2).any(2).all()
 
 
@@ -101,8 +101,8 @@ def test_a_classifier_learns_from_cases_that_lack_channels(project: Path, run: R
     picture(project / "new.png", 150)
     (project / "cases.json").write_text(json.dumps([{"t1": "new.png", "flair": "new.png"}, {"flair": "new.png"}, {}]))
     run("Deliver/predict.py", "--list", "cases.json", "-o", "out.json", check=False)
-    both, one, none = json.loads((project / "out.json").read_text())
+    both, flair_only, none = json.loads((project / "out.json").read_text())
     assert "notes" not in both
-    assert one["notes"] == ["missing_channel name=t1"]
-    assert one["probabilities"].keys() == {"dark", "bright"}
+    assert flair_only["notes"] == ["missing_channel name=t1"]
+    assert flair_only["probabilities"].keys() == {"dark", "bright"}
     assert "none of the channels" in none["error"]

@@ -48,10 +48,10 @@ def test_logits_are_resampled_class_by_class() -> None:
         np.random.default_rng(0).random((60, 24, 24, 24), dtype=np.float32),
     )
     tracemalloc.start()
-    found = steps.resample(logits, (30, 30, 30), [1.0] * 3, [1.0] * 3, 1)
+    resampled = steps.resample(logits, (30, 30, 30), [1.0] * 3, [1.0] * 3, 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.3 * found.nbytes
+    assert peak < 1.3 * resampled.nbytes
 
 
 def test_scoring_keeps_to_its_minutes() -> None:
@@ -91,12 +91,12 @@ def test_the_planners_are_nnunets_own(presets: ModuleType) -> None:
 
     for name in ("M", "L", "XL"):
         kind, plans = presets.PLANNERS[name]
-        said = inspect.signature(getattr(planners, kind).__init__).parameters
-        assert said["plans_name"].default == plans
+        parameters = inspect.signature(getattr(planners, kind).__init__).parameters
+        assert parameters["plans_name"].default == plans
 
 
 @pytest.mark.parametrize(
-    ("axes", "order", "classes", "left"),
+    ("axes", "order", "classes", "allowed"),
     [
         ((0, 1, 2), (0, 1, 2), ["liver", "spleen"], (0, 1, 2)),
         ((0, 1, 2), (0, 1, 2), ["kidney_left", "kidney_right"], (0, 1)),
@@ -107,9 +107,9 @@ def test_the_planners_are_nnunets_own(presets: ModuleType) -> None:
     ],
 )
 def test_left_and_right_are_not_mirrored(
-    presets: ModuleType, axes: tuple[int, ...], order: tuple[int, ...], classes: list[str], left: tuple[int, ...]
+    presets: ModuleType, axes: tuple[int, ...], order: tuple[int, ...], classes: list[str], allowed: tuple[int, ...]
 ) -> None:
-    assert presets.allowed_mirror_axes(axes, order, classes) == left
+    assert presets.allowed_mirror_axes(axes, order, classes) == allowed
 
 
 def test_each_way_of_overlapping_has_a_number(presets: ModuleType) -> None:
@@ -124,9 +124,9 @@ def test_each_way_of_overlapping_has_a_number(presets: ModuleType) -> None:
     assert set(np.unique(numbers)) == set(range(8)), "7 ways, and background"
     again = regions.encode(enumerate(masks[:, ::-1]), masks.shape[1:])
     assert np.array_equal(again, numbers[::-1]), "the same ways keep their numbers in the next case"
-    apart = presets.Regions(2)
-    apart.encode(enumerate([numbers == 1, numbers == 2]), numbers.shape)
-    assert apart.labels() == {"background": 0, "class1": 1, "class2": 2}, "classes that do not meet are no regions"
+    disjoint = presets.Regions(2)
+    disjoint.encode(enumerate([numbers == 1, numbers == 2]), numbers.shape)
+    assert disjoint.labels() == {"background": 0, "class1": 1, "class2": 2}, "classes that do not meet are no regions"
 
 
 def test_too_many_ways_are_refused(presets: ModuleType) -> None:
@@ -143,8 +143,8 @@ def _trained(project: Path, *settings: str) -> dict[str, object]:
     (project / "plan.json").write_text(json.dumps({**plan, "max_steps": 2, "threads": 1}))
     call(project, "train.py")
     call(project, "export.py")
-    found: dict[str, object] = json.loads((project / "Deliver/config.json").read_text())["nnunet"]
-    return found
+    nnunet_config: dict[str, object] = json.loads((project / "Deliver/config.json").read_text())["nnunet"]
+    return nnunet_config
 
 
 def _answer(project: Path) -> dict[str, object]:

@@ -78,8 +78,8 @@ def test_what_has_to_be_read_is_short(template: str) -> None:
 def edit(project: Path, template: str) -> None:
     """Add a channel of edges, and a term of the loss where the loss is of one kind."""
     file = project / "recipe.py"
-    head, rest = file.read_text().split("\n    added_channels = 0\n", 1)
-    text = head + EDGES + "\n    def build_network(" + rest.split("    def build_network(", 1)[1]
+    head, tail = file.read_text().split("\n    added_channels = 0\n", 1)
+    text = head + EDGES + "\n    def build_network(" + tail.split("    def build_network(", 1)[1]
     if template != "report":
         assert LOSS in text
         text = text.replace(LOSS, "return Confident(super().build_loss(plan, cell))") + CONFIDENT

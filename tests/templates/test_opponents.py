@@ -31,8 +31,8 @@ def _load(name: str) -> Any:
 def test_the_docs_name_every_opponent_and_its_script_is_there() -> None:
     opponents = _load("recipes").OPPONENTS
     table = (ROOT / "docs/templates.md").read_text().partition("| opponent |")[2].partition("\n\n")[0]
-    named = [name for row in table.splitlines()[2:] for name in re.findall("`([^`]+)`", row.split("|")[1])]
-    assert sorted(named) == sorted(opponents)
+    documented = [name for row in table.splitlines()[2:] for name in re.findall("`([^`]+)`", row.split("|")[1])]
+    assert sorted(documented) == sorted(opponents)
     assert all((BENCHMARKS / opponent.script).is_file() for opponent in opponents.values())
 
 
@@ -77,9 +77,9 @@ def test_nnunet_gets_images_and_numbered_masks_of_the_grid_of_the_image(tmp_path
         "overlap": False,
     }
     record = {"image_path": str(tmp_path / "image.png"), "mask_path": str(tmp_path / "mask.png")}
-    plain = _load("nnunet_plain")
-    raw = plain.make_raw_folders(tmp_path / "nnunet")
-    assert plain.write_case(raw, "Tr", 3, record, plan) == 3
+    nnunet_plain = _load("nnunet_plain")
+    raw = nnunet_plain.make_raw_folders(tmp_path / "nnunet")
+    assert nnunet_plain.write_case(raw, "Tr", 3, record, plan) == 3
     channels = [np.asarray(nibabel.load(raw / f"imagesTr/case_0003_000{k}.nii.gz").dataobj) for k in range(3)]
     assert [float(channel.max()) for channel in channels] == [0, 7, 0]
     assert np.array_equal(np.asarray(nibabel.load(raw / "labelsTr/case_0003.nii.gz").dataobj), marks)

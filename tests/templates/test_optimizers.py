@@ -25,8 +25,8 @@ PLAN: dict[str, Any] = {"optimizer": "muon", "channels": 1, "classes": ["a", "b"
 
 def unet() -> nn.Module:
     torch.manual_seed(0)
-    made: nn.Module = load("unet").UNet(3, 1, 3, UNET)
-    return made
+    model: nn.Module = load("unet").UNet(3, 1, 3, UNET)
+    return model
 
 
 @settings(max_examples=25)
@@ -35,14 +35,14 @@ def test_an_orthogonal_matrix_keeps_the_directions_and_levels_their_sizes(
     rows: int, columns: int, scale: float, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    left, _ = torch.linalg.qr(torch.randn(rows, rows))
-    right, _ = torch.linalg.qr(torch.randn(columns, columns))
-    least = min(rows, columns)
-    sizes = torch.linspace(0.1, 1.0, least)
-    matrix = scale * left[:, :least] * sizes @ right[:, :least].T
-    found = optimizers.orthogonal(matrix)
-    assert found.shape == matrix.shape
-    turned = left[:, :least].T @ found @ right[:, :least]
+    left_basis, _ = torch.linalg.qr(torch.randn(rows, rows))
+    right_basis, _ = torch.linalg.qr(torch.randn(columns, columns))
+    rank = min(rows, columns)
+    sizes = torch.linspace(0.1, 1.0, rank)
+    matrix = scale * left_basis[:, :rank] * sizes @ right_basis[:, :rank].T
+    orthogonal = optimizers.orthogonal(matrix)
+    assert orthogonal.shape == matrix.shape
+    turned = left_basis[:, :rank].T @ orthogonal @ right_basis[:, :rank]
     assert float((turned - torch.diag(turned.diagonal())).abs().max()) < 1e-2
     assert float(turned.diagonal().min()) > 0.6
     assert float(turned.diagonal().max()) < 1.3
@@ -54,35 +54,35 @@ def test_matrices_move_as_with_pytorchs_own(shape: tuple[int, int]) -> None:
     if not hasattr(torch.optim, "Muon"):
         pytest.skip("this PyTorch has no Muon")
     torch.manual_seed(1)
-    mine, theirs = nn.Linear(*reversed(shape), bias=False), nn.Linear(*reversed(shape), bias=False)
-    theirs.load_state_dict(mine.state_dict())
-    start = mine.weight.detach().clone()
-    own = optimizers.Muon(mine, [mine.weight], 0.02, 0.1)
-    peer = torch.optim.Muon(theirs.parameters(), lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    linear, torch_linear = nn.Linear(*reversed(shape), bias=False), nn.Linear(*reversed(shape), bias=False)
+    torch_linear.load_state_dict(linear.state_dict())
+    start = linear.weight.detach().clone()
+    muon = optimizers.Muon(linear, [linear.weight], 0.02, 0.1)
+    torch_muon = torch.optim.Muon(torch_linear.parameters(), lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     for _ in range(5):
         gradient = torch.randn(shape)
-        for model, optimizer in ((mine, own), (theirs, peer)):
+        for model, optimizer in ((linear, muon), (torch_linear, torch_muon)):
             model.weight.grad = gradient.clone()
             optimizer.step()
-    moved, expected = mine.weight.detach() - start, theirs.weight.detach() - start
+    moved, expected = linear.weight.detach() - start, torch_linear.weight.detach() - start
     assert float((moved - expected).norm() / expected.norm()) < 0.05
 
 
 def test_kernels_between_hidden_layers_are_muons_and_all_else_is_adamws() -> None:
     model = unet()
-    mine = {id(value) for value in optimizers.hidden_kernels(model, PLAN)}
-    others = [name for name, value in model.named_parameters() if value.ndim > 1 and id(value) not in mine]
-    assert others == ["down.0.conv1.weight", "heads.0.weight", "heads.1.weight"]
-    assert all(value.ndim == 5 for value in model.parameters() if id(value) in mine)
+    kernel_ids = {id(value) for value in optimizers.hidden_kernels(model, PLAN)}
+    other_kernels = [name for name, value in model.named_parameters() if value.ndim > 1 and id(value) not in kernel_ids]
+    assert other_kernels == ["down.0.conv1.weight", "heads.0.weight", "heads.1.weight"]
+    assert all(value.ndim == 5 for value in model.parameters() if id(value) in kernel_ids)
     optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.02)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
     decays = {len(value.shape): group["weight_decay"] for group in optimizer.param_groups for value in group["params"]}
     assert decays == {5: 0.02, 1: 0.0}
 
 
-@pytest.mark.parametrize("more", [{"optimizer": "adamw"}, {"optimizer": None}, {"network": {"pretrained": "x"}}])
-def test_adamw_has_everything_where_the_plan_says_so_or_starts_from_weights(more: dict[str, Any]) -> None:
-    assert optimizers.hidden_kernels(unet(), PLAN | more) == []
+@pytest.mark.parametrize("changes", [{"optimizer": "adamw"}, {"optimizer": None}, {"network": {"pretrained": "x"}}])
+def test_adamw_has_everything_where_the_plan_says_so_or_starts_from_weights(changes: dict[str, Any]) -> None:
+    assert optimizers.hidden_kernels(unet(), PLAN | changes) == []
 
 
 def test_an_optimizer_that_is_not_known_ends_with_those_that_are(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def stepped(model: nn.Module, optimizer: Any, count: int, first: int = 0) -> Non
 
 
 def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    made = []
+    run_weights = []
     for saved in (False, True):
         model = unet()
         optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
@@ -112,19 +112,19 @@ def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path: Path) ->
             optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
             optimizer.load_state_dict(torch.load(tmp_path / "state.pt"))
         stepped(model, optimizer, 2, first=3)
-        made.append({name: value.detach().clone() for name, value in model.named_parameters()})
-    for name, value in made[0].items():
-        torch.testing.assert_close(made[1][name], value)
+        run_weights.append({name: value.detach().clone() for name, value in model.named_parameters()})
+    for name, value in run_weights[0].items():
+        torch.testing.assert_close(run_weights[1][name], value)
 
 
 def test_either_memory_layout_is_moved_alike() -> None:
-    made = []
+    moved_kernels = []
     for last in (False, True):
         model = unet().to(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
         optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
         stepped(model, optimizer, 2)
-        made.append(model.up[0].block.conv1.weight.detach())
-    torch.testing.assert_close(made[1], made[0], rtol=1e-2, atol=1e-4)
+        moved_kernels.append(model.up[0].block.conv1.weight.detach())
+    torch.testing.assert_close(moved_kernels[1], moved_kernels[0], rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("optimizer", ["muon", pytest.param("adamw", marks=pytest.mark.slow)])

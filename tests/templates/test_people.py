@@ -8,7 +8,7 @@ from m3b.training.patients import describe_patients
 
 
 @pytest.mark.parametrize(
-    ("patients", "said"),
+    ("patients", "description"),
     [
         (["a", "b", "a"], "2 patients"),
         (["a"], "1 patient"),
@@ -17,5 +17,5 @@ from m3b.training.patients import describe_patients
         ([], "0 patients"),
     ],
 )
-def test_no_number_of_people_is_told_where_nobody_knows_them(patients: list[str], said: str) -> None:
-    assert describe_patients(patients) == said
+def test_no_number_of_people_is_told_where_nobody_knows_them(patients: list[str], description: str) -> None:
+    assert describe_patients(patients) == description

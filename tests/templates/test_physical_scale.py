@@ -82,9 +82,11 @@ def test_a_placeholder_among_true_spacings_shows_the_usual_extent() -> None:
     facts = volume_facts(*(ball(24, 2.0, side) for side in (100.0, 120.0, 140.0)))
     plan = PLAN | extent.physical_grid(facts, 64)
     array, _ = ball(24, 2.5, 120.0)
-    known, placeholder, nothing = (enter(plan, (array, (voxel,) * 3 if voxel else None)) for voxel in (2.5, 1.0, None))
-    assert float(np.abs(known - placeholder).max()) < 1e-3
-    assert float(np.abs(known - nothing).max()) < 1e-3
+    known_spacing, placeholder, nothing = (
+        enter(plan, (array, (voxel,) * 3 if voxel else None)) for voxel in (2.5, 1.0, None)
+    )
+    assert float(np.abs(known_spacing - placeholder).max()) < 1e-3
+    assert float(np.abs(known_spacing - nothing).max()) < 1e-3
 
 
 @pytest.mark.parametrize("template", ["diagnosis", "report"])

@@ -57,10 +57,10 @@ def test_the_first_row_counts() -> None:
 
 def test_the_line_of_plan_py_names_conditions() -> None:
     line = describe_rows("segmentation", PlanConditions(3, "GPU", 40, 400, 24.0))
-    wanted: list[Any] = ["GPU, from 7 GiB, from 360 minutes", "GPU, from 60 minutes", "3D, GPU", "GPU", "3D"]
+    expected: list[Any] = ["GPU, from 7 GiB, from 360 minutes", "GPU, from 60 minutes", "3D, GPU", "GPU", "3D"]
     rows = [row for row, _ in choose_rows("segmentation", PlanConditions(3, "GPU", 40, 400, 24.0)) if row.conditions]
-    assert [row.conditions for row in rows] == wanted
-    assert "; ".join(wanted) in line
+    assert [row.conditions for row in rows] == expected
+    assert "; ".join(expected) in line
 
 
 def test_a_condition_that_does_not_exist_is_refused() -> None:

@@ -156,8 +156,8 @@ def test_a_whole_training_of_two_recipes(folds: int, project: Path, run: Run, tm
     assert config["plan"]["recipes"]["settings"][1] == {"lr": 0.003, "network": wide["network"]}
     assert config["plan"]["recipes"]["description"] in (out / "README.md").read_text()
     weights = load_file(str(out / config["weights"][0]))
-    own = load_file(str(project / "Logout/fold0-recipe2/best.safetensors"))
-    assert all(torch.equal(weights[f"recipes.1.{key}"], value) for key, value in own.items())
+    second_recipe = load_file(str(project / "Logout/fold0-recipe2/best.safetensors"))
+    assert all(torch.equal(weights[f"recipes.1.{key}"], value) for key, value in second_recipe.items())
     records = json.loads((project / "Datapath/train.json").read_text())
     images = [project / record["image_path"] for record in records[:3]]
     answers = m3b.load_model(out).predict(images, out=tmp_path / "predicted")

@@ -150,8 +150,8 @@ def test_a_sampler_of_segmentation_chooses_the_class_that_patches_show(class_ind
     plan = {"patch": [8, 8], "foreground": 0.0, "pad_value": 0.0}
     patches = load_module("segmentation.dataset").Patches(_Volumes(), np.array([0]), [{}], plan)
     torch.manual_seed(0)
-    shown = {int(patches[0, class_index]["labels"].unique().item()) for _ in range(20)}
-    assert shown == {class_index + 1}
+    patch_labels = {int(patches[0, class_index]["labels"].unique().item()) for _ in range(20)}
+    assert patch_labels == {class_index + 1}
 
 
 class Cleared:
@@ -447,9 +447,9 @@ def test_the_loop_shows_the_items_of_the_sampler_after_the_transforms(tmp_path: 
     plan |= {"max_epochs": 1, "seed": 0}
     parts = TrainingParts(torch.nn.Linear(4, 1), Numbered(), None, [shift])
     loop = TrainingLoop(plan, tmp_path, Clock(60.0, 1), parts, "x", seed=0)
-    shown = [loop.prepare_batch(batch)["pixel_values"] for step in loop.steps_of(0) for batch in step]
-    assert [len(images) for images in shown] == [2, 2, 2]
-    assert set(torch.cat(shown).unique().tolist()) == {5.5}
+    batches = [loop.prepare_batch(batch)["pixel_values"] for step in loop.steps_of(0) for batch in step]
+    assert [len(images) for images in batches] == [2, 2, 2]
+    assert set(torch.cat(batches).unique().tolist()) == {5.5}
 
 
 CLEANING = """

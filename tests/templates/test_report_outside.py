@@ -22,43 +22,45 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
     plan, index = get("m3b.training.report.plan"), tmp_path / "Datapath/train.json"
     records = json.loads(index.read_text(encoding="utf-8"))
 
-    def planned(*settings: str, **more: Any) -> dict[str, Any]:
-        index.write_text(json.dumps([{**record, **more} for record in records]))
+    def make_plan(*settings: str, **record_fields: Any) -> dict[str, Any]:
+        index.write_text(json.dumps([{**record, **record_fields} for record in records]))
         plan.main(["--set", "network.image_width=8", "network.width=32", *settings])
         return dict(json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")))
 
     with pytest.raises(SystemExit, match="cannot be split"):
-        planned(patient="p")
+        make_plan(patient="p")
     with pytest.raises(SystemExit, match="none with a report"):
-        planned(report={"findings": "", "impression": None})
+        make_plan(report={"findings": "", "impression": None})
     with pytest.raises(SystemExit, match="must be an object"):
-        planned(report="Normal.")
+        make_plan(report="Normal.")
     with pytest.raises(SystemExit, match="not in label_dict"):
-        planned(labels=["disc"])
+        make_plan(labels=["disc"])
     with pytest.raises(SystemExit, match="has no setting 'speed'"):
-        planned("speed=3")
-    planned()
+        make_plan("speed=3")
+    make_plan()
     (tmp_path / "Datapath/label_dict.json").write_text('{"disc": 0, "square": 1}')
     with pytest.raises(SystemExit, match="to its end first"):
         get("m3b.training.report.export").main([])
-    found = planned("lr=0.01", "size=[24,24]", labels=["disc"])
-    assert (found["lr"], found["size"], found["classes"]) == (0.01, [24, 24], ["disc", "square"])
-    assert found["shares"][:2] == [1.0, 0.0]
-    assert len(found["shares"]) == 2 + len(found["findings"])
-    obeyed = planned("vocabulary=300", "max_tokens.findings=60")  # both were once taken and forgotten
-    assert (obeyed["vocabulary"], obeyed["max_tokens"]["findings"]) == (300, 60)
-    assert set(obeyed["max_tokens"]) == set(found["max_tokens"]), "one of them is set, the other stays planned"
+    sized_plan = make_plan("lr=0.01", "size=[24,24]", labels=["disc"])
+    assert (sized_plan["lr"], sized_plan["size"], sized_plan["classes"]) == (0.01, [24, 24], ["disc", "square"])
+    assert sized_plan["shares"][:2] == [1.0, 0.0]
+    assert len(sized_plan["shares"]) == 2 + len(sized_plan["findings"])
+    limited_plan = make_plan("vocabulary=300", "max_tokens.findings=60")  # both were once taken and forgotten
+    assert (limited_plan["vocabulary"], limited_plan["max_tokens"]["findings"]) == (300, 60)
+    assert set(limited_plan["max_tokens"]) == set(sized_plan["max_tokens"]), (
+        "one of them is set, the other stays planned"
+    )
     facts, steps = {"cases": 500, "different": 495}, {"words": 50, "report": 49}
-    (told,) = get("m3b.training.report.plan_cost").warn_if_hopeless(facts, obeyed, steps)
-    assert "495 of 500" in told
-    assert "report 49; at least 200 are needed" in told
+    (warning,) = get("m3b.training.report.plan_cost").warn_if_hopeless(facts, limited_plan, steps)
+    assert "495 of 500" in warning
+    assert "report 49; at least 200 are needed" in warning
     assert (
         get("m3b.training.report.plan_cost").warn_if_hopeless(
-            {"cases": 500, "different": 90}, obeyed, {"words": 300, "report": 400}
+            {"cases": 500, "different": 90}, limited_plan, {"words": 300, "report": 400}
         )
         == []
     )
-    assert planned(report={"findings": "", "impression": "Normal."})["sections"] == ["impression"]
+    assert make_plan(report={"findings": "", "impression": "Normal."})["sections"] == ["impression"]
 
 
 def _tiny_language_model(folder: Path, words: Any, kind: str) -> None:
@@ -87,15 +89,15 @@ def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: st
     text = make(str(tmp_path), len(words) + 3, 64, True).eval()
     memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 4))
     with torch.no_grad():
-        whole, _ = text.advance(tokens, text.begin(memory, keep))
+        all_logits, _ = text.advance(tokens, text.begin(memory, keep))
         state = text.begin(memory, keep).select_rows(torch.tensor([0, 0, 1]))
         for k in range(4):
             logits, state = text.advance(tokens[[0, 0, 1], k : k + 1], state)
-    assert torch.allclose(logits[:, 0], whole[[0, 0, 1], 3], atol=1e-4)
+    assert torch.allclose(logits[:, 0], all_logits[[0, 0, 1], 3], atol=1e-4)
     shell = make(str(tmp_path), len(words) + 3, 64, False)  # from its configuration, as in the deliverable
     shell.load_state_dict(text.state_dict())
     with torch.no_grad():
-        assert torch.allclose(shell.eval().advance(tokens, shell.begin(memory, keep))[0], whole, atol=1e-5)
+        assert torch.allclose(shell.eval().advance(tokens, shell.begin(memory, keep))[0], all_logits, atol=1e-5)
     if kind == "gpt2":
         with pytest.raises(SystemExit, match="has 256 positions"):
             make(str(tmp_path), len(words), 300, True)
@@ -120,12 +122,12 @@ def test_a_local_image_model_is_the_encoder(get: Get, tmp_path: Path) -> None:
     assert model(pixel_values=torch.randn(2, 2, 3, 32, 32))["logits"].shape == (2, 2)
     assert model.encoder.positions == 17
     train = get("m3b.training.report.train")
-    for warm, wanted in ((False, 0.05), (True, 0.05 * train.ENCODER_LR_FACTOR)):
+    for warm, expected_share in ((False, 0.05), (True, 0.05 * train.ENCODER_LR_FACTOR)):
         slow = [*model.encoder.parameters(), *model.head.parameters()] if warm else []
         groups = train.parameter_groups(plan, model, model.encoder, slow)
         pictures = {id(parameter) for parameter in model.encoder.features.parameters()}
         shares = {share for part, share in groups if pictures & {id(parameter) for parameter in part}}
-        assert sorted(shares) == [pytest.approx(wanted)], (
+        assert sorted(shares) == [pytest.approx(expected_share)], (
             "a pretrained encoder was trained at the whole rate, and forgot"
         )
         assert sum(len(part) for part, _ in groups) == len(list(model.parameters()))

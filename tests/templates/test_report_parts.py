@@ -37,10 +37,10 @@ get = pytest.fixture(scope="module")(modules_of_a_project)
 @given(text=TEXT)
 def test_any_text_survives_the_tokenizer(get: Get, text: str) -> None:
     words = get("m3b.training.report.tokenizer")
-    made = words.ReportTokenizer.train(REPORTS, 300)
+    tokenizer = words.ReportTokenizer.train(REPORTS, 300)
     for mark in words.SPECIAL_TOKENS:
         text = text.replace(mark, "")
-    assert made.decode(made.encode(text)) == words.clean_text(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == words.clean_text(text)
 
 
 def test_numbers_and_marks_in_a_report(get: Get, tmp_path: Path) -> None:
@@ -55,16 +55,22 @@ def test_missing_and_long_sections_are_not_learnt(get: Get) -> None:
     module = get("m3b.training.report.tokenizer")
     words, limits = module.ReportTokenizer.train(REPORTS, 300), {"findings": 6, "impression": 4}
     f, i, end, no = words.findings, words.impression, words.end, module.IGNORED_TARGET
-    one, two = words.encode("Heart normal"), words.encode("normal")
+    first_tokens, second_tokens = words.encode("Heart normal"), words.encode("normal")
     inputs, targets = words.sequence({"findings": "Heart normal", "impression": "normal"}, limits)
-    assert (inputs, targets) == ([f, *one, i, *two], [*one, i, *two, end])
+    assert (inputs, targets) == ([f, *first_tokens, i, *second_tokens], [*first_tokens, i, *second_tokens, end])
     inputs, targets = words.sequence({"findings": "Heart normal", "impression": ""}, limits)
-    assert (inputs, targets) == ([f, *one], [*one, no])  # what follows the findings is unknown
-    assert words.sequence({"findings": "", "impression": "normal"}, limits) == ([i, *two], [*two, end])
+    assert (inputs, targets) == ([f, *first_tokens], [*first_tokens, no])  # what follows the findings is unknown
+    assert words.sequence({"findings": "", "impression": "normal"}, limits) == (
+        [i, *second_tokens],
+        [*second_tokens, end],
+    )
     inputs, targets = words.sequence({"findings": REPORTS[0] * 3, "impression": "normal"}, limits)
     assert inputs[7] == i
     assert targets[6] == no  # the end of a cut section is not learnt
-    assert words.split([f, *one, i, *two, end, f]) == {"findings": "Heart normal", "impression": "normal"}
+    assert words.split([f, *first_tokens, i, *second_tokens, end, f]) == {
+        "findings": "Heart normal",
+        "impression": "normal",
+    }
 
 
 # --- findings and figures -----------------------------------------------------------------------------------------
@@ -75,15 +81,15 @@ def test_mined_findings_split_the_reports_and_respect_denials(get: Get) -> None:
     names = findings.mine_findings(REPORTS)
     assert "effusion + left" in names or "left" in names
     assert any("enlarged" in name for name in names)
-    wanted = ["effusion", "effusion + left", "effusion + right", "enlarged + heart", "lungs"]
+    expected_names = ["effusion", "effusion + left", "effusion + right", "enlarged + heart", "lungs"]
     table = findings.label_reports(REPORTS[:6], ["effusion", "effusion + left", "effusion + right", "enlarged + heart"])
-    assert table[:, 0].tolist() == [True, True, True, True, False, False], wanted
+    assert table[:, 0].tolist() == [True, True, True, True, False, False], expected_names
     assert table[:, 1].tolist() == [True, True, False, False, False, False]
     assert table[:, 2].tolist() == [False, False, True, True, False, False]
     assert findings.label_reports(["The heart is enlarged."], ["enlarged + heart", "heart + enlarged"]).any()
     assert findings.mine_findings(["All is well."] * 20) == []
-    plain = ["Image demonstrates well effusion.", "Study shows no change.", "Image reveals nodule."] * 6
-    mined = {word for name in findings.mine_findings(plain) for word in name.split(" + ")}
+    stock_reports = ["Image demonstrates well effusion.", "Study shows no change.", "Image reveals nodule."] * 6
+    mined = {word for name in findings.mine_findings(stock_reports) for word in name.split(" + ")}
     assert mined == {"effusion", "nodule"}, "what every report says whatever it finds is no finding"
     german = ["Kein Erguss.", "Erguss links.", "Rundherd rechts, kein Erguss.", "Unauffällig."] * 5
     assert findings.label_reports(german[:4], ["erguss"])[:, 0].tolist() == [False, True, False, False]
@@ -95,11 +101,11 @@ LINE = st.lists(WORD, min_size=4, max_size=12).map(" ".join)
 
 @given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=6))
 def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, str]]) -> None:
-    truth, own = [a for a, _ in pairs], [b for _, b in pairs]
+    truth, generated = [a for a, _ in pairs], [b for _, b in pairs]
     cases = [ReportCase(str(k), str(k), a, b) for k, (a, b) in enumerate(pairs)]
     want = compute_report_metrics(cases, only="bleu_4")
-    assert get("m3b.training.report.text_metrics").bleu(truth, own) == pytest.approx(want["bleu_4"], abs=1e-9)
-    assert get("m3b.training.report.text_metrics").bleu(truth, own, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
+    assert get("m3b.training.report.text_metrics").bleu(truth, generated) == pytest.approx(want["bleu_4"], abs=1e-9)
+    assert get("m3b.training.report.text_metrics").bleu(truth, generated, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
 
 
 @given(patients=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20), seed=st.integers(0, 5))
@@ -116,9 +122,9 @@ def test_label_f1_agrees_with_scikit_learn(get: Get) -> None:
     from sklearn.metrics import f1_score
 
     rng = np.random.default_rng(0)
-    truth, own = rng.random((30, 4)) < 0.4, rng.random((30, 4)) < 0.4
-    assert get("m3b.training.report.text_metrics").label_f1(truth, own) == pytest.approx(
-        f1_score(truth, own, average="macro")
+    truth, predicted = rng.random((30, 4)) < 0.4, rng.random((30, 4)) < 0.4
+    assert get("m3b.training.report.text_metrics").label_f1(truth, predicted) == pytest.approx(
+        f1_score(truth, predicted, average="macro")
     )
 
 
@@ -130,17 +136,17 @@ def test_word_by_word_equals_all_at_once(get: Get) -> None:
     text = get("m3b.training.report.decoder").TextDecoder(40, 32, 2, 4, 0.0, 16).eval()
     memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 7))
     keep[0, 3:] = False
-    whole, _ = text.advance(tokens, text.begin(memory, keep))
+    all_logits, _ = text.advance(tokens, text.begin(memory, keep))
     state, steps = text.begin(memory, keep), []
     for k in range(7):
         logits, state = text.advance(tokens[:, k : k + 1], state)
         state = state.select_rows(torch.arange(2))
         steps.append(logits)
-    assert torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-5)
+    assert torch.allclose(torch.cat(steps, dim=1), all_logits, atol=1e-5)
     memory[0, 3:] = 9.0  # what is not kept has no say
-    assert torch.allclose(text.advance(tokens, text.begin(memory, keep))[0], whole, atol=1e-5)
+    assert torch.allclose(text.advance(tokens, text.begin(memory, keep))[0], all_logits, atol=1e-5)
     memory[1] += 1.0  # what is kept has
-    assert not torch.allclose(text.advance(tokens, text.begin(memory, keep))[0][1], whole[1], atol=1e-3)
+    assert not torch.allclose(text.advance(tokens, text.begin(memory, keep))[0][1], all_logits[1], atol=1e-3)
 
 
 class Chain:
@@ -200,8 +206,8 @@ def test_lengths_repeats_and_single_sections(get: Get) -> None:
     ]
     runs = [tuple(varied[k : k + 3]) for k in range(1, len(varied) - 3)]
     assert len(runs) == len(set(runs))
-    least = make(words, ("findings",), 9, {"findings": 9, "impression": 0}, 3)
-    varied = search(Chain(logits), memory, keep, least, 1)[0]
+    min_length_rules = make(words, ("findings",), 9, {"findings": 9, "impression": 0}, 3)
+    varied = search(Chain(logits), memory, keep, min_length_rules, 1)[0]
     runs = [tuple(varied[k : k + 3]) for k in range(1, len(varied) - 3)]
     assert len(runs) == len(set(runs)), "below the least length too"
     logits[:, 4] = 9.0  # wants to end at once
@@ -229,11 +235,11 @@ def test_missing_views_have_no_say(get: Get) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"contrastive": 0.5}, {"findings": [], "shares": []}, {"dims": 3, "size": [16] * 3}]
+    "changes", [{}, {"contrastive": 0.5}, {"findings": [], "shares": []}, {"dims": 3, "size": [16] * 3}]
 )
-def test_every_weight_learns_and_the_text_reaches_the_encoder(get: Get, more: dict[str, Any]) -> None:
+def test_every_weight_learns_and_the_text_reaches_the_encoder(get: Get, changes: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    plan = plan_of(**more)
+    plan = plan_of(**changes)
     plan["network"] |= {"truth": 0.0, "hide_image": 0.0, "hide_findings": 0.0}
     model = get("m3b.training.report.network").build_model(plan).train()
     tokens = torch.randint(5, 40, (3, 9))
@@ -283,30 +289,32 @@ def _hasty(**network: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "share", "said"),
+    ("epochs", "share", "message"),
     [(10, 0.0, "not augmented"), (60, 0.0, "not augmented"), (130, 0.5, "augmented at 50%"), (400, 1.0, "")],
 )
-def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: int, share: float, said: str) -> None:
+def test_images_are_altered_as_far_as_there_are_epochs_for_it(
+    get: Get, epochs: int, share: float, message: str
+) -> None:
     plan, epoch = _hasty(), 17  # of 160 studies, 136 for training
     steps = {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5}
-    told = get("m3b.training.report.short_training").adapt_to_few_steps(plan, steps, 160, {"lr"})
+    messages = get("m3b.training.report.short_training").adapt_to_few_steps(plan, steps, 160, {"lr"})
     assert plan["augment"] == {"flip": [], "rotate": pytest.approx(9 * share), "noise": pytest.approx(0.05 * share)}
     assert plan["lr"] == 0.002
-    assert said in " ".join(told)
-    assert bool(told) is bool(said)
+    assert message in " ".join(messages)
+    assert bool(messages) is bool(message)
 
 
 def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
-    hurry, few = (
+    adapt, few_steps = (
         get("m3b.training.report.short_training").adapt_to_few_steps,
         {"encoder": 100, "words": 50, "report": 50},
     )
-    named = _hasty()
-    assert hurry(named, few, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
-    assert named["augment"] == _hasty()["augment"]
+    overridden_plan = _hasty()
+    assert adapt(overridden_plan, few_steps, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
+    assert overridden_plan["augment"] == _hasty()["augment"]
     for network in ({"text_model": "x"}, {"image_model": "y"}, {"config": {"builder": "z"}}):
         plan = _hasty(**network)
-        assert hurry(plan, few, 160, set()) == []
+        assert adapt(plan, few_steps, 160, set()) == []
         assert plan == _hasty(**network)
 
 

@@ -33,9 +33,9 @@ def test_views_odd_reports_and_a_prediction_elsewhere(project: Path, tmp_path: P
     records[2]["report"] = dict(records[3]["report"])  # the same text twice
     _rewrite(project, records)
     (project / "Datapath/test.json").rename(tmp_path / "test.json")  # it must not be needed
-    said = call(project, "plan.py", *FAST, "max_epochs=2").stdout
-    assert "1 records have no text" in said
-    assert "longer than the limit" in said
+    printed = call(project, "plan.py", *FAST, "max_epochs=2").stdout
+    assert "1 records have no text" in printed
+    assert "longer than the limit" in printed
     call(project, "train.py")
     call(project, "export.py")
     metrics = json.loads((project / "Logout/metrics.json").read_text())
@@ -58,14 +58,14 @@ def _predicts_elsewhere(project: Path, tmp_path: Path) -> None:
     assert str(project) not in text
     studies = [record["image_path"] for record in json.loads((tmp_path / "test.json").read_text(encoding="utf-8"))]
     half = [studies[0][0], "data/example/gone.png"]
-    asked = [*studies, half, ["data/example/gone.png"], studies[0][0]]
-    (project / "list.json").write_text(json.dumps(asked))
+    requests = [*studies, half, ["data/example/gone.png"], studies[0][0]]
+    (project / "list.json").write_text(json.dumps(requests))
     done = call(
         project, str(moved / "predict.py"), "--list", "list.json", "-o", "out.json", "--batch", "3", check=False
     )
     assert done.returncode == 1, done.stderr
     results = json.loads((project / "out.json").read_text(encoding="utf-8"))
-    assert [result["image"] for result in results] == asked
+    assert [result["image"] for result in results] == requests
     assert "gone.png" in results[-2]["error"]
     assert "view skipped" in done.stderr
     assert {key: results[-3][key] for key in ("findings", "impression")} == {
@@ -75,7 +75,7 @@ def _predicts_elsewhere(project: Path, tmp_path: Path) -> None:
     assert all(keys == {"image", "findings", "impression", "out_of_distribution"} for keys in answers), answers
     assert all(r["findings"] for r in results if "error" not in r)
     code = f"import sys, json; sys.path.insert(0, {str(moved)!r}); from predict import predict; "
-    code += f"print(json.dumps(predict({asked!r})))"  # the same batches: a barely trained writer hangs on roundings
+    code += f"print(json.dumps(predict({requests!r})))"  # the same batches: a barely trained writer hangs on roundings
     assert json.loads(call(project, "-c", code).stdout) == results
 
 
@@ -85,8 +85,8 @@ def test_a_killed_training_goes_on_with_the_same_schedule(project: Path) -> None
     call(project, "example/make_example.py", "--cases", "60", "--size", "32")
     call(project, "plan.py", *FAST, "findings=[]", "max_steps=30")
     spent = train_until_killed(project)
-    said = call(project, "train.py", "--resume").stdout
-    assert "report: going on from checkpoint" in said
+    printed = call(project, "train.py", "--resume").stdout
+    assert "report: going on from checkpoint" in printed
     rows = list(csv.DictReader((project / "Logout/log.csv").open()))
     assert int(rows[-1]["step"]) == 30, "earlier steps are counted"
     assert float(rows[0]["seconds"]) >= round(spent, 1), "earlier seconds are counted"

@@ -24,7 +24,7 @@ TEXT = {
     "vocab_size": VOCABULARY,
     "initializer_range": 0.2,  # of a model that was trained: small random weights give no word a chance
 }
-SEEN = {
+VISION_CONFIG = {
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 1,
@@ -58,14 +58,14 @@ def _model(kind: str) -> Any:
         text = {**TEXT, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512, "sliding_window": 64}
         marks = {"image_token_index": 299, "boi_token_index": 298, "eoi_token_index": 297}
         return AutoModelForImageTextToText.from_config(
-            Gemma3Config(text_config=text, vision_config=SEEN, mm_tokens_per_image=4, **marks)
+            Gemma3Config(text_config=text, vision_config=VISION_CONFIG, mm_tokens_per_image=4, **marks)
         )
-    text, seen = (
+    text, vision = (
         {"model_type": "llama", **TEXT},
-        {"model_type": "clip_vision_model", "projection_dim": 16, **SEEN, "num_hidden_layers": 2},
+        {"model_type": "clip_vision_model", "projection_dim": 16, **VISION_CONFIG, "num_hidden_layers": 2},
     )
     return AutoModelForImageTextToText.from_config(
-        LlavaConfig(text_config=text, vision_config=seen, image_token_index=299)
+        LlavaConfig(text_config=text, vision_config=vision, image_token_index=299)
     )
 
 
@@ -107,13 +107,13 @@ def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: 
     again = get("m3b.training.report.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks)).eval()
     again.load_state_dict(saved)
     with torch.no_grad():
-        wanted = text.advance(tokens, text.begin(memory, keep))[0]
-        assert torch.equal(again.advance(tokens, again.begin(memory, keep))[0], wanted)
+        expected = text.advance(tokens, text.begin(memory, keep))[0]
+        assert torch.equal(again.advance(tokens, again.begin(memory, keep))[0], expected)
         again.merge()
-        plain = get("m3b.training.report.pretrained_writer").PretrainedText(folder, len(words), 64, False).eval()
-        plain.load_state_dict(again.state_dict())
-        found_now = plain.advance(tokens, plain.begin(memory, keep))[0]
-    assert torch.allclose(found_now, wanted, atol=1e-4)
+        merged = get("m3b.training.report.pretrained_writer").PretrainedText(folder, len(words), 64, False).eval()
+        merged.load_state_dict(again.state_dict())
+        merged_logits = merged.advance(tokens, merged.begin(memory, keep))[0]
+    assert torch.allclose(merged_logits, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "llava"])
@@ -128,10 +128,10 @@ def test_an_image_tower_is_that_of_the_writer(get: Get, tmp_path: Path, kind: st
     tower = folders.load_image_model(folder, True).eval()
     image = torch.rand(2, 3, SIDE, SIDE)
     with torch.no_grad():
-        whole = _model(kind).base_model.eval().get_image_features(pixel_values=image).pooler_output
-        wanted = whole if isinstance(whole, torch.Tensor) else torch.stack(list(whole))
+        pooled = _model(kind).base_model.eval().get_image_features(pixel_values=image).pooler_output
+        expected = pooled if isinstance(pooled, torch.Tensor) else torch.stack(list(pooled))
         tokens = tower(image)
-        assert torch.allclose(tokens.transpose(1, 2), wanted, atol=1e-5)
+        assert torch.allclose(tokens.transpose(1, 2), expected, atol=1e-5)
         shell = folders.load_image_model(folder, False).eval()
         shell.load_state_dict(tower.state_dict())
         assert torch.equal(shell(image), tokens)
@@ -145,11 +145,11 @@ def test_a_folder_without_an_image_tower_or_a_tokenizer(get: Get, tmp_path: Path
     (folder / "m3b-start.json").write_text(json.dumps({"entry": "llava-rad"}))
     plan: dict[str, Any] = {"task": "report", "dims": 2, "network": {}, "batch": 8, "intensity": {"mode": "each"}}
     set_ = get("m3b.training.plan_settings").apply_override
-    said = get("m3b.training.report.writers").start_writer(
+    messages = get("m3b.training.report.writers").start_writer(
         plan, [f"network.pretrained={folder}", "network.lora=4"], set_
     )
-    assert "words of llava-rad" in said
-    assert "images by an encoder from scratch" in said
+    assert "words of llava-rad" in messages
+    assert "images by an encoder from scratch" in messages
     assert plan["network"]["lora"] == 4
     assert "image_model" not in plan["network"]
     (folder / "tokenizer.json").unlink()
@@ -164,16 +164,16 @@ def test_medgemma_from_its_folder_to_reports_elsewhere(get: Get, tmp_path: Path)
     project = assemble_report(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "40")
     texts = [
-        " ".join(filter(None, one["report"].values()))
-        for one in json.loads((project / "Datapath/train.json").read_text())
+        " ".join(filter(None, record["report"].values()))
+        for record in json.loads((project / "Datapath/train.json").read_text())
     ]
     folder = _folder(
         tmp_path / "medgemma", get("m3b.training.report.tokenizer").ReportTokenizer.train(texts, VOCABULARY), "gemma3"
     )
-    told = call(project, "plan.py", "--minutes", "0.5", "--set", "device=cpu", f"network.pretrained={folder}", "max_steps=3",
+    printed = call(project, "plan.py", "--minutes", "0.5", "--set", "device=cpu", f"network.pretrained={folder}", "max_steps=3",
                 "max_tokens.findings=30", "max_tokens.impression=10", "network.lora=4").stdout  # fmt: skip
-    assert "words of medgemma (licence" in told
-    assert f"its image tower at {SIDE} pixels" in told
+    assert "words of medgemma (licence" in printed
+    assert f"its image tower at {SIDE} pixels" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["channels"], plan["size"], plan["network"]["lora"]) == (3, [SIDE, SIDE], 4)
     call(project, "train.py")
@@ -190,5 +190,5 @@ def test_medgemma_from_its_folder_to_reports_elsewhere(get: Get, tmp_path: Path)
     image = project / (
         records[0]["image_path"] if isinstance(records[0]["image_path"], str) else records[0]["image_path"][0]
     )
-    written = json.loads(call(tmp_path / "model", "predict.py", str(image)).stdout)
-    assert isinstance(written, list | dict)
+    prediction = json.loads(call(tmp_path / "model", "predict.py", str(image)).stdout)
+    assert isinstance(prediction, list | dict)

@@ -148,8 +148,8 @@ def test_a_network_of_a_recipe_without_feature_maps_is_explained_by_occlusion(
         peak = np.unravel_index(saliency_map.values.argmax(), saliency_map.values.shape)
         assert max(peak) < plan["size"][0] // 4
         assert 0 < saliency_map.marked.mean() < 0.11
-    other = explain(build_model(plan).eval(), plan, image, 0, False)
-    assert not other.marked.any(), "no part speaks for the class whose evidence is missing"
+    absent_map = explain(build_model(plan).eval(), plan, image, 0, False)
+    assert not absent_map.marked.any(), "no part speaks for the class whose evidence is missing"
 
 
 class ConvBody(nn.Module):

@@ -42,8 +42,8 @@ def _train(folder: Path, kind: str) -> float:
     records = []
     for seed in range(TRAIN_CASES):
         image, mask, scribbles = _draw_case(seed)
-        known = mask if kind == "full" else mask * scribbles
-        for name, array in (("image", image), ("mask", known), ("ignored", ~scribbles)):
+        labels = mask if kind == "full" else mask * scribbles
+        for name, array in (("image", image), ("mask", labels), ("ignored", ~scribbles)):
             Image.fromarray(array.astype(np.uint8)).save(project / f"data/{name}{seed}.png")
         record = {"image_path": f"data/image{seed}.png", "mask_path": f"data/mask{seed}.png", "patient": f"p{seed}"}
         records.append(record | ({"ignore_path": f"data/ignored{seed}.png"} if kind == "scribbles" else {}))

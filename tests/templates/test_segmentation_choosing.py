@@ -34,7 +34,7 @@ def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "channels", "free"),
+    ("about_fields", "channels", "free"),
     [
         ({"request": "Tell pneumonia from normal on chest X-rays"}, 3, False),
         ({"request": "Detect cells of non-small cell lung cancer on CT"}, 3, False),
@@ -48,12 +48,12 @@ def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_images_show_decides_whether_they_are_mirrored(
-    tmp_path: Path, said: dict[str, str] | None, channels: int, free: bool
+    tmp_path: Path, about_fields: dict[str, str] | None, channels: int, free: bool
 ) -> None:
     """Chest films that were stored in colour were turned upside down, and grey cells were not."""
     about = tmp_path / "about.json"
-    if said is not None:
-        about.write_text(json.dumps(said))
+    if about_fields is not None:
+        about.write_text(json.dumps(about_fields))
     sides = load("laterality")
     assert sides.can_flip_both_axes(2, channels, about) is free
     assert not sides.can_flip_both_axes(3, channels, about)
@@ -72,22 +72,22 @@ def test_class_names_decide_what_is_mirrored(classes: list[str], channels: int, 
 
 
 def test_pieces_and_holes_by_class() -> None:
-    refined, found = load_module("segmentation.mask_cleaning").clean_mask, np.zeros((12, 12), np.uint8)
-    found[1:8, 1:8], found[3:5, 3:5], found[10, 10] = 1, 0, 1
-    found[6, 6] = 2
+    clean_mask, mask = load_module("segmentation.mask_cleaning").clean_mask, np.zeros((12, 12), np.uint8)
+    mask[1:8, 1:8], mask[3:5, 3:5], mask[10, 10] = 1, 0, 1
+    mask[6, 6] = 2
     plan = {"classes": ["a", "b"], "overlap": False}
-    assert refined(found, plan) is found
-    largest = refined(found, {**plan, "refine": {"a": ["largest"]}})
+    assert clean_mask(mask, plan) is mask
+    largest = clean_mask(mask, {**plan, "refine": {"a": ["largest"]}})
     assert largest[10, 10] == 0
-    assert (largest[:9] == found[:9]).all()
-    both = refined(found, {**plan, "refine": {"a": ["largest", "fill"]}})
+    assert (largest[:9] == mask[:9]).all()
+    both = clean_mask(mask, {**plan, "refine": {"a": ["largest", "fill"]}})
     assert (both[3:5, 3:5] == 1).all()
     assert both[6, 6] == 2, "what another class marks is no hole"
-    layers = np.stack([found == 1, found == 2]).astype(np.uint8)
-    over = refined(layers, {**plan, "overlap": True, "refine": {"a": ["fill"]}})
+    layers = np.stack([mask == 1, mask == 2]).astype(np.uint8)
+    over = clean_mask(layers, {**plan, "overlap": True, "refine": {"a": ["fill"]}})
     assert over[0, 6, 6] == over[1, 6, 6] == 1
     with pytest.raises(SystemExit, match="unknown operation 'smooth'"):
-        refined(found, {**plan, "refine": {"a": ["smooth"]}})
+        clean_mask(mask, {**plan, "refine": {"a": ["smooth"]}})
 
 
 class Specks(torch.nn.Module):
@@ -114,20 +114,22 @@ def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
 def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
     choosing = load_module("segmentation.postprocessing_selection")
     plan = dict(PLAN)
-    looked = choosing.score_views(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
-    assert np.isfinite(looked.table).all(), "mirrored too"
-    fair = choosing.select_postprocessing(plan, looked, [str(k) for k in range(24)])
+    view_scores = choosing.score_views(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
+    assert np.isfinite(view_scores.table).all(), "mirrored too"
+    fair = choosing.select_postprocessing(plan, view_scores, [str(k) for k in range(24)])
     assert plan["refine"] == {"disc": ["largest", "fill"]}
     assert plan["mirror"] == [], "mirroring changes nothing here"
     assert (fair == 1.0).all()
-    assert looked.table[:, 0, 0].mean() < 1.0
-    few = dict(PLAN)
+    assert view_scores.table[:, 0, 0].mean() < 1.0
+    few_case_plan = dict(PLAN)
     choosing.select_postprocessing(
-        few, choosing.score_views(Specks(), _cases(8, True), few, torch.device("cpu"), 60.0), list("abcdefgh")
+        few_case_plan,
+        choosing.score_views(Specks(), _cases(8, True), few_case_plan, torch.device("cpu"), 60.0),
+        list("abcdefgh"),
     )
-    assert few["refine"] == {}, "eight cases choose nothing"
+    assert few_case_plan["refine"] == {}, "eight cases choose nothing"
     fixed: dict[str, Any] = {**PLAN, "refine": {"disc": ["fill"]}, "mirror": ["w"]}
-    choosing.select_postprocessing(fixed, looked, [str(k) for k in range(24)])
+    choosing.select_postprocessing(fixed, view_scores, [str(k) for k in range(24)])
     assert (fixed["refine"], fixed["mirror"]) == ({"disc": ["fill"]}, ["w"]), "what the plan names stays"
 
 
@@ -135,45 +137,45 @@ class Coarse(torch.nn.Module):
     """Looks at every fourth voxel alone, as a network does that quarters its grid: edges depend on where the image lies on it."""
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-        seen = torch.nn.functional.interpolate(pixel_values[:, :1, 1::4, 2::4], scale_factor=4, mode="nearest")
-        return {"logits": torch.cat([0.5 - seen, seen - 0.5], dim=1)}
+        coarse = torch.nn.functional.interpolate(pixel_values[:, :1, 1::4, 2::4], scale_factor=4, mode="nearest")
+        return {"logits": torch.cat([0.5 - coarse, coarse - 0.5], dim=1)}
 
 
 def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
     choosing, plan = load_module("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
-    looked = choosing.score_views(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
-    fair = choosing.select_postprocessing(plan, looked, [str(k) for k in range(24)])
+    view_scores = choosing.score_views(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
+    fair = choosing.select_postprocessing(plan, view_scores, [str(k) for k in range(24)])
     assert (plan["mirror"], plan["shifted"]) == ([], True)
-    assert fair.mean() > looked.table[:, 0, 0].mean() + 0.02
+    assert fair.mean() > view_scores.table[:, 0, 0].mean() + 0.02
     assert "averaged over 4 shifts" in choosing.describe_selection(plan)
     hurried = {**PLAN, "mirror": [], "shifted": "auto"}
     short = choosing.score_views(Coarse(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
     choosing.select_postprocessing(hurried, short, [str(k) for k in range(24)])
     assert hurried["shifted"] is False, "no time to try it"
-    for said in (True, False):
-        named = {**PLAN, "mirror": [], "shifted": said}
+    for is_shifted in (True, False):
+        fixed_plan = {**PLAN, "mirror": [], "shifted": is_shifted}
         choosing.select_postprocessing(
-            named,
-            choosing.score_views(Coarse(), _cases(12, False), named, torch.device("cpu"), 60.0),
+            fixed_plan,
+            choosing.score_views(Coarse(), _cases(12, False), fixed_plan, torch.device("cpu"), 60.0),
             list("abcdefghijkl"),
         )
-        assert named["shifted"] is said, "what the plan names stays"
+        assert fixed_plan["shifted"] is is_shifted, "what the plan names stays"
 
 
 @pytest.mark.parametrize("shape", [(9, 14), (9, 14, 11)])
 def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, ...]) -> None:
     """A network that looks at each voxel by itself answers as without shifts, up to the last row; padding has the fill."""
     windows, image = load_module("segmentation.sliding_window"), torch.randn(2, *shape)
-    seen = []
+    run_shapes = []
 
     def run(wide: torch.Tensor) -> torch.Tensor:
-        seen.append(tuple(wide.shape[1:]))
+        run_shapes.append(tuple(wide.shape[1:]))
         assert wide[0].eq(7.0).any()
         assert wide[1].eq(-1.0).any()
         return 2 * wide
 
     torch.testing.assert_close(windows.average_over_shifts(image, run, [7.0, -1.0]), 2 * image)
-    assert seen == [tuple(n + 3 for n in shape)] * 4
+    assert run_shapes == [tuple(n + 3 for n in shape)] * 4
 
 
 def test_views_that_the_validation_may_choose() -> None:
@@ -189,12 +191,12 @@ def test_views_that_the_validation_may_choose() -> None:
 
 def test_chance_is_seldom_chosen_and_never_flatters() -> None:
     choosing, rng = load_module("segmentation.postprocessing_selection"), np.random.default_rng(1)
-    gains, chosen = [], 0
+    gains, changed_choices = [], 0
     for _ in range(60):
         table = 0.8 + 0.05 * rng.standard_normal((20, 2, 4, 1))
         fair = choosing.cross_fit(table, [str(k) for k in range(20)])
         gains.append(fair.mean() - table[:, 0, 0].mean())
-        chosen += choosing.choose_view_and_operations(table) != choosing.Choice(0, (0,))
+        changed_choices += choosing.choose_view_and_operations(table) != choosing.Choice(0, (0,))
     assert abs(np.mean(gains)) < 0.005, "the best of eight on the same cases would be 0.01 to 0.02 above"
     real = 0.8 + 0.02 * rng.standard_normal((40, 2, 4, 1))
     real[:, 1] += 0.03
@@ -216,11 +218,11 @@ def test_borders_are_measured_as_m3b_does(shape: tuple[int, ...]) -> None:
     for _ in range(4):
         centre = np.array(shape) / 2 + rng.normal(0, 1, len(shape))
         a, b = (np.linalg.norm(grid - centre - shift, axis=-1) < 4.5 for shift in (0.0, rng.normal(0, 1, len(shape))))
-        wanted = measure_mask(a, b, steps)
+        expected = measure_mask(a, b, steps)
         nsd, hd95 = load_module("segmentation.surfaces").surface_metrics(a, b, steps)
-        assert hd95 == pytest.approx(wanted.hd95)
-        assert nsd == pytest.approx(wanted.nsd, abs=0.2)
-        assert nsd <= wanted.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
+        assert hd95 == pytest.approx(expected.hd95)
+        assert nsd == pytest.approx(expected.nsd, abs=0.2)
+        assert nsd <= expected.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
     empty = np.zeros(shape, bool)
     assert load_module("segmentation.surfaces").surface_metrics(empty, a, steps) == (
         0.0,
@@ -235,11 +237,11 @@ def test_borders_worse_than_the_mean_shapes_are_said() -> None:
     cases = _cases(12, True)
     truths = [item["labels"].numpy() for item in cases]
     mean = blind.mean_shape(truths, PLAN)
-    plain = surfaces.compare_surfaces(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
-    assert plain["hd95"] > plain["mean_shape_hd95"]
-    assert "WORSE" in surfaces.describe_surfaces(plain, PLAN)
-    kept = {**PLAN, "mirror": [], "refine": {"disc": ["largest", "fill"]}}
-    better = surfaces.compare_surfaces(Specks(), cases, kept, torch.device("cpu"), mean)
+    unrefined = surfaces.compare_surfaces(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
+    assert unrefined["hd95"] > unrefined["mean_shape_hd95"]
+    assert "WORSE" in surfaces.describe_surfaces(unrefined, PLAN)
+    refined_plan = {**PLAN, "mirror": [], "refine": {"disc": ["largest", "fill"]}}
+    better = surfaces.compare_surfaces(Specks(), cases, refined_plan, torch.device("cpu"), mean)
     assert better["hd95"] == 0.0
     assert better["nsd"] == 1.0
     assert "WORSE" not in surfaces.describe_surfaces(better, PLAN)

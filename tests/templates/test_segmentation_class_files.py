@@ -69,16 +69,18 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
     plan |= {"spacing": [1.0, 1.0, 1.0], "channel_names": None, "intensity": {"mode": "percentile"}}
     data = load_module("segmentation.nnunet_data")
     present: list[np.ndarray] = []
-    held = data.write_dataset(records, plan, tmp_path, lambda table: present.append(table) or np.array([False, True]))
-    assert held == [1]
+    held_out = data.write_dataset(
+        records, plan, tmp_path, lambda table: present.append(table) or np.array([False, True])
+    )
+    assert held_out == [1]
     assert present[0].shape == (2, 70)
     assert present[0].all()
-    written = (
+    exported_labels = (
         load_module("m3b.dataset.formats")
         .read_labels(str(tmp_path / "raw" / data.DATASET_NAME / "labelsTr" / "case_00000.nii.gz"))
         .array
     )
-    assert set(np.unique(written)) == set(range(71))
+    assert set(np.unique(exported_labels)) == set(range(71))
 
 
 def test_regions_of_more_than_64_classes_are_told_apart() -> None:

@@ -10,29 +10,29 @@ import pytest
 from segmentation_kit import load_module
 
 FACTS = {"cases": 160, "patients": 160, "shapes": np.array([[51, 36, 36]] * 3), "spacings": np.ones((3, 3))}
-WHOLE, TRIMMED = [56, 40, 40], [48, 32, 32]
+WHOLE_PATCH, TRIMMED_PATCH = [56, 40, 40], [48, 32, 32]
 STEPS = {(2, 16): 1284, (1, 16): 2700, (1, 8): 5600}
 """Of whole images of a hippocampus in 25 minutes without AVX-512, by patches a step and first filters."""
 QUICKER = 1.9
 """With trimmed patches."""
 
 
-def made(**changes: Any) -> dict[str, Any]:
+def make_plan(**changes: Any) -> dict[str, Any]:
     network = {"name": "unet", "filters": [16, 32, 64, 128], "strides": [[1] * 3, [2] * 3, [2] * 3, [2] * 3]}
     plan = {"dims": 3, "classes": ["anterior", "posterior"], "chains": [], "batch": 2, "lr": 0.002, "network": network}
-    grid = {"patch": list(WHOLE), "spacing": [1.0] * 3, "side": None, "pixels": False}
+    grid = {"patch": list(WHOLE_PATCH), "spacing": [1.0] * 3, "side": None, "pixels": False}
     return {**plan, **grid, "epoch_patches": 160, **changes}
 
 
-def counted(plan: dict[str, Any]) -> int:
-    return int(STEPS[plan["batch"], plan["network"]["filters"][0]] * (QUICKER if plan["patch"] == TRIMMED else 1))
+def count_steps(plan: dict[str, Any]) -> int:
+    return int(STEPS[plan["batch"], plan["network"]["filters"][0]] * (QUICKER if plan["patch"] == TRIMMED_PATCH else 1))
 
 
 def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None:
     """One network was trained for 1,284 steps where three narrow ones of as many minutes hold 1,900 each."""
-    plan = made()
-    said = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), counted, 1500)
-    assert said == [
+    plan = make_plan()
+    messages = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 1500)
+    assert messages == [
         "one patch a step instead of 2, so that several networks (folds) fit",
         "first filters 8 instead of 16, so that several networks (folds) fit",
     ]
@@ -41,13 +41,13 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
         [8, 16, 32, 64],
         load_module("segmentation.short_training").SHORT_TRAINING_LR,
     )
-    slower = made(lr=0.003)
-    load_module("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, counted, 1500)
+    slower = make_plan(lr=0.003)
+    load_module("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, count_steps, 1500)
     assert slower["lr"] == 0.003
 
 
 @pytest.mark.parametrize(
-    ("facts", "changes", "kept", "enough"),
+    ("facts", "changes", "overrides", "enough"),
     [
         pytest.param(FACTS, {}, set(), 400, id="enough steps for several wide ones"),
         pytest.param(FACTS, {}, set(), 4000, id="too few for several narrow ones too"),
@@ -62,64 +62,66 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
     ],
 )
 def test_else_the_plan_stays_as_it_is(
-    facts: dict[str, Any], changes: dict[str, Any], kept: set[str], enough: int
+    facts: dict[str, Any], changes: dict[str, Any], overrides: set[str], enough: int
 ) -> None:
-    plan = made(**changes)
+    plan = make_plan(**changes)
     before = copy.deepcopy(plan)
-    assert load_module("segmentation.short_training").narrow_for_folds(facts, plan, kept, counted, enough) == []
+    assert (
+        load_module("segmentation.short_training").narrow_for_folds(facts, plan, overrides, count_steps, enough) == []
+    )
     assert plan == before
 
 
 def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> None:
-    plan = made()
-    said = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), counted, 2500)
-    assert said[-1] == f"patches {TRIMMED} instead of {WHOLE}, so that several networks (folds) fit"
-    assert (plan["patch"], plan["network"]["filters"][0]) == (TRIMMED, 8)
+    plan = make_plan()
+    messages = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 2500)
+    assert messages[-1] == f"patches {TRIMMED_PATCH} instead of {WHOLE_PATCH}, so that several networks (folds) fit"
+    assert (plan["patch"], plan["network"]["filters"][0]) == (TRIMMED_PATCH, 8)
 
 
 @pytest.mark.parametrize(
     ("changes", "patch"),
     [
-        pytest.param({}, TRIMMED, id="each side still shows 85 %"),
+        pytest.param({}, TRIMMED_PATCH, id="each side still shows 85 %"),
         pytest.param({"spacing": [1.0, 1.0, 0.92]}, [48, 32, 40], id="39 voxels would lose seven"),
         pytest.param({"patch": [56, 40, 24]}, [48, 32, 24], id="a side that is cut stays"),
         pytest.param({"spacing": [2.0, 2.0, 2.0], "patch": [32, 24, 24]}, [24, 16, 16], id="a coarser grid"),
-        pytest.param({"dims": 2}, WHOLE, id="2D images"),
-        pytest.param({"chains": [["l1", "l2"]]}, WHOLE, id="rows of structures need the whole"),
+        pytest.param({"dims": 2}, WHOLE_PATCH, id="2D images"),
+        pytest.param({"chains": [["l1", "l2"]]}, WHOLE_PATCH, id="rows of structures need the whole"),
     ],
 )
 def test_patches_are_trimmed_to_what_the_network_divides(changes: dict[str, Any], patch: list[int]) -> None:
-    plan = made(**changes)
+    plan = make_plan(**changes)
     before = plan["patch"]
-    said = load_module("segmentation.short_training").make_trim(FACTS)(plan)
+    message = load_module("segmentation.short_training").make_trim(FACTS)(plan)
     assert plan["patch"] == patch
-    assert said == (f"patches {patch} instead of {before}" if patch != before else "")
+    assert message == (f"patches {patch} instead of {before}" if patch != before else "")
     assert load_module("segmentation.short_training").make_trim(FACTS)(plan) == "", "once"
 
 
 def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
-    found = []
+    grids = []
     for first in ([], [load_module("segmentation.short_training").make_trim(FACTS)]):
-        plan = made(patch=list(WHOLE))
+        plan = make_plan(patch=list(WHOLE_PATCH))
         for way in [*first, load_module("segmentation.short_training").make_coarser_grid(FACTS | {"dims": 3})]:
             assert way(plan)
-        found.append((plan["spacing"], plan["patch"]))
-    assert found[0] == found[1]
+        grids.append((plan["spacing"], plan["patch"]))
+    assert grids[0] == grids[1]
 
 
 @pytest.mark.parametrize(("steps", "often"), [(900, 0.3), (1920, 0.3), (2960, 0.45), (4000, 0.6), (9000, 0.6)])
 def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
     augment: dict[str, Any] = {"often": 0.6, "rotate": 15}
-    plan = made(batch=1, patch=[56, 40, 40], engine="trainer", optimizer="adamw", augment=augment)
-    said = load_module("segmentation.short_training").augment_whole_images(
+    plan = make_plan(batch=1, patch=[56, 40, 40], engine="trainer", optimizer="adamw", augment=augment)
+    messages = load_module("segmentation.short_training").augment_whole_images(
         [50, 36, 36], 160, plan, lambda _: steps, set()
     )
     assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15, "elastic": 0.07}
-    assert any("probability" in line for line in said) is (often < 0.6)
+    assert any("probability" in line for line in messages) is (often < 0.6)
 
 
 @pytest.mark.parametrize(
-    ("changes", "kept"),
+    ("changes", "overrides"),
     [
         pytest.param({"patch": [56, 40, 16]}, set(), id="patches that show another part each time"),
         pytest.param({"engine": "nnunet"}, set(), id="nnU-Net alters as it does"),
@@ -127,11 +129,13 @@ def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(ste
         pytest.param({}, {"augment"}, id="set by hand"),
     ],
 )
-def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, Any], kept: set[str]) -> None:
-    plan = made(**{"batch": 1, "patch": [56, 40, 40], "engine": "trainer", "augment": {"often": 0.6}, **changes})
+def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, Any], overrides: set[str]) -> None:
+    plan = make_plan(**{"batch": 1, "patch": [56, 40, 40], "engine": "trainer", "augment": {"often": 0.6}, **changes})
 
     def never(_: dict[str, Any]) -> int:
         raise AssertionError("no step is timed for nothing")
 
-    assert load_module("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, never, kept) == []
+    assert (
+        load_module("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, never, overrides) == []
+    )
     assert plan["augment"] == {"often": 0.6}

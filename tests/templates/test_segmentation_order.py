@@ -23,8 +23,8 @@ def _facts(rng: np.random.Generator, cases: int = 12, anywhere: float = 200.0, e
     for case in range(cases):
         top = 150 + rng.uniform(0, anywhere)
         order = [0, 1, 2, 3, 4, 8, 5, 6, 7] if extra and case % 4 == 0 else list(range(8))
-        found = {place: np.array([50.0, 40 + 3 * k, top - 30 * k]) for k, place in enumerate(order)}
-        centres.append({place: at for place, at in found.items() if 0 < at[2] < 120 or anywhere < 10})
+        case_centres = {place: np.array([50.0, 40 + 3 * k, top - 30 * k]) for k, place in enumerate(order)}
+        centres.append({place: at for place, at in case_centres.items() if 0 < at[2] < 120 or anywhere < 10})
     names = [*NAMES, "extra"] if extra else NAMES
     return {
         "classes": names,
@@ -111,9 +111,9 @@ def test_the_way_to_the_middle_is_counted_in_pitches() -> None:
     ordered = load_module("segmentation.ordered_structures")
     assert ordered.channel_names(_plan()) == ["background", "cord", "V1 to V8", "number", "middle"]
     _, _, axis, pitch = ordered.class_tables(_plan())
-    apart = ordered.middle_distances(torch.from_numpy(_mask()).long()[None], axis, pitch, [1.0] * 3)[0]
-    assert apart[2, 2, :8].tolist() == [3 / 8, 2 / 8, 1 / 8, 0, -1 / 8, -2 / 8, -3 / 8, 0]
-    assert not apart[5].any()  # the cord is in no row
+    distances = ordered.middle_distances(torch.from_numpy(_mask()).long()[None], axis, pitch, [1.0] * 3)[0]
+    assert distances[2, 2, :8].tolist() == [3 / 8, 2 / 8, 1 / 8, 0, -1 / 8, -2 / 8, -3 / 8, 0]
+    assert not distances[5].any()  # the cord is in no row
     coarse = ordered.middle_distances(torch.from_numpy(_mask()[:, :, ::2]).long()[None], axis, pitch, [1.0, 1.0, 2.0])[
         0
     ]
@@ -132,13 +132,13 @@ def test_a_perfect_answer_is_unfolded_into_its_mask() -> None:
 def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
     """By least squares the one far off would shift the labels of all."""
     plan, mask, rng = _plan(), _mask(), np.random.default_rng(0)
-    found = _perfect(mask, plan)
-    found[-2] += 0.4 / 3.5  # all of them nearly half a number off
-    found[-2][torch.from_numpy(mask == 6)] += 1.5 / 3.5  # one far off
-    found[-1] += torch.from_numpy(rng.normal(0, 0.05, mask.shape)).float()
+    output = _perfect(mask, plan)
+    output[-2] += 0.4 / 3.5  # all of them nearly half a number off
+    output[-2][torch.from_numpy(mask == 6)] += 1.5 / 3.5  # one far off
+    output[-1] += torch.from_numpy(rng.normal(0, 0.05, mask.shape)).float()
     assert (
         load_module("segmentation.scoring").decide_mask(
-            load_module("segmentation.ordered_structures").decide_rows(found, plan), False
+            load_module("segmentation.ordered_structures").decide_rows(output, plan), False
         )
         == mask
     ).mean() > 0.99
@@ -170,9 +170,9 @@ def test_the_loss_is_least_where_number_and_middle_are_right(tmp_path: Path, mon
     number, middle = right.clone(), right.clone()
     number[:, -2] += 0.4
     middle[:, -1] -= 0.3
-    outside = right.clone()
-    outside[:, -2:, torch.from_numpy(mask) < 2] += 9.0  # where no structure is, nothing is asked
-    torch.save((plan, [right, number, middle, outside], torch.from_numpy(mask)[None]), project / "in.pt")
+    unmarked = right.clone()
+    unmarked[:, -2:, torch.from_numpy(mask) < 2] += 9.0  # where no structure is, nothing is asked
+    torch.save((plan, [right, number, middle, unmarked], torch.from_numpy(mask)[None]), project / "in.pt")
     best, *worse, free = _parts(project, monkeypatch, plan)
     assert best < 0.01
     assert free == pytest.approx(best)
@@ -205,8 +205,8 @@ def _spine(project: Path, cases: int = 16) -> None:
         image = rng.normal(0, 0.05, mask.shape)
         for k in range(5):
             radius = 2.5 + 0.3 * (first + k)
-            inside = sum((axis - at) ** 2 for axis, at in zip(grid, (7, 7, 36 - 8 * k), strict=True)) < radius**2
-            mask[inside], image[inside] = 1 + first + k, 1.0
+            in_ball = sum((axis - at) ** 2 for axis, at in zip(grid, (7, 7, 36 - 8 * k), strict=True)) < radius**2
+            mask[in_ball], image[in_ball] = 1 + first + k, 1.0
         paths = (nifti(data / f"{case}.nii.gz", image.astype(np.float32)), nifti(data / f"{case}_m.nii.gz", mask))
         records.append({"image_path": f"data/{paths[0]}", "mask_path": f"data/{paths[1]}", "patient": f"p{case}"})
     (project / "Datapath/train.json").write_text(json.dumps(records[:-2]))
@@ -219,24 +219,24 @@ def test_a_row_from_data_to_masks_in_a_clean_process(tmp_path: Path) -> None:
     project = assemble_segmentation(tmp_path / "work")
     _spine(project)
     settings = ["device=cpu", "precision=fp32", "threads=1", "max_steps=250", "patch=[16,16,40]", "lr=0.01", "ema=0.9"]
-    said = call(
+    printed = call(
         project, "plan.py", "--minutes", "5", "--set", *settings, "network.filters=[8,16,16,16]", "batch=1"
     ).stdout
-    assert "8 classes (V8 to V1) lie in a row along d" in said
+    assert "8 classes (V8 to V1) lie in a row along d" in printed
     call(project, "train.py")
     call(project, "export.py")
     metrics = json.loads((project / "Logout/metrics.json").read_text())["validation"]
     assert metrics["dice"] > metrics["mean_shape_dice"]
     record = json.loads((project / "Datapath/test.json").read_text())[0]
     (answer,) = json.loads(call(project, "Deliver/predict.py", record["image_path"]).stdout)
-    found, truth = (
+    predicted, truth = (
         load_module("m3b.dataset.formats").read_labels(str(project / file)).array
         for file in (answer["mask"], record["mask_path"])
     )
-    assert found.shape == truth.shape
-    labels = np.unique(found[found > 0])
+    assert predicted.shape == truth.shape
+    labels = np.unique(predicted[predicted > 0])
     assert len(labels) > 2
     assert set(labels) <= set(range(1, 9))
-    told = "import json, parts; print(json.dumps(parts.facts()))"
-    facts = json.loads(call(project, "-c", f"import sys; sys.path.insert(0, 'Deliver'); {told}").stdout)
+    code = "import json, parts; print(json.dumps(parts.facts()))"
+    facts = json.loads(call(project, "-c", f"import sys; sys.path.insert(0, 'Deliver'); {code}").stdout)
     assert facts["channels"] == ["background", "V8 to V1", "number", "middle"]

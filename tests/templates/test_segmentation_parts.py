@@ -55,8 +55,8 @@ def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_p
     ).unlink()  # as if killed
     again = volumes.build_volumes([*records, _case(tmp_path, "ccc")], PLAN, tmp_path / "cache", str(tmp_path))
     assert again.readable.all()
-    kept = volumes.case_keys([records[0]], PLAN, str(tmp_path))[0]
-    assert all(file.stat().st_mtime_ns == files[file] for file in files if file.name.startswith(kept))
+    case_key = volumes.case_keys([records[0]], PLAN, str(tmp_path))[0]
+    assert all(file.stat().st_mtime_ns == files[file] for file in files if file.name.startswith(case_key))
 
 
 def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
 
 def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
     image = load_module("m3b.dataset.formats").read_image(record["image_path"], base)
-    found: np.ndarray = load_module("mask_grid").load_masks(record, plan, image, str(base))
-    return found
+    masks: np.ndarray = load_module("mask_grid").load_masks(record, plan, image, str(base))
+    return masks
 
 
 def test_overlapping_object_masks_are_both_kept(tmp_path: Path) -> None:
@@ -140,21 +140,21 @@ def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
 @pytest.mark.parametrize("rule", [{}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}, {"weights": [2.0] * 19}])
 @pytest.mark.parametrize("half", [False, True])
 def test_losses_of_many_classes_are_the_same_by_rows(rule: dict[str, Any], half: bool, monkeypatch: Any) -> None:
-    losses, made = load_module("losses"), torch.Generator().manual_seed(0)
-    mask = torch.randint(0, 17, (2, 4, 5, 6), generator=made)  # classes 17 to 19 are nowhere
-    logits = torch.randn(2, 20, 4, 5, 6, generator=made).to(torch.bfloat16 if half else torch.float32)
-    loss, found = losses.build_mask_loss({"loss": rule}), []
+    losses, generator = load_module("losses"), torch.Generator().manual_seed(0)
+    mask = torch.randint(0, 17, (2, 4, 5, 6), generator=generator)  # classes 17 to 19 are nowhere
+    logits = torch.randn(2, 20, 4, 5, 6, generator=generator).to(torch.bfloat16 if half else torch.float32)
+    loss, results = losses.build_mask_loss({"loss": rule}), []
     by_rows = loss._loss_by_rows
-    monkeypatch.setattr(loss, "_loss_by_rows", lambda *rest: found.append("by rows") or by_rows(*rest))
+    monkeypatch.setattr(loss, "_loss_by_rows", lambda *arguments: results.append("by rows") or by_rows(*arguments))
     for order in (torch.contiguous_format, torch.channels_last_3d):
         own_logits = logits.clone(memory_format=order).requires_grad_()
         value = loss(own_logits, mask)
         value.backward()
-        found += [float(value.detach()), own_logits.grad.float()]
-    plain, gradient, rows, value, other = found
-    assert rows == "by rows"
-    assert value == pytest.approx(plain, rel=1e-5)
-    torch.testing.assert_close(other, gradient, rtol=0.02 if half else 1e-4, atol=1e-7)
+        results += [float(value.detach()), own_logits.grad.float()]
+    full_loss, gradient, route, row_loss, row_gradient = results
+    assert route == "by rows"
+    assert row_loss == pytest.approx(full_loss, rel=1e-5)
+    torch.testing.assert_close(row_gradient, gradient, rtol=0.02 if half else 1e-4, atol=1e-7)
 
 
 def test_tversky_punishes_missed_voxels_more_than_false_ones() -> None:
@@ -255,8 +255,8 @@ def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
     for _ in range(64):
         first, size, move = masks.block_of_patch((0, 0), patch, augment.draw(patch, rng))
         places = torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in size), indexing="ij"))
-        there = places + torch.tensor([float(n) for n in first]).view(2, 1, 1)
-        items.append({"images": there, "masks": torch.zeros(size, dtype=torch.uint8), "moves": move})
+        positions = places + torch.tensor([float(n) for n in first]).view(2, 1, 1)
+        items.append({"images": positions, "masks": torch.zeros(size, dtype=torch.uint8), "moves": move})
         assert all(low <= 0 and low + have >= want for low, have, want in zip(first, size, patch, strict=True))
     moved, _ = augment.pair(**{name: [item[name] for item in items] for name in items[0]}, patch=patch)
     away = moved - torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in patch), indexing="ij"))[None]
@@ -313,31 +313,31 @@ def test_one_small_patch_is_convolved_quickly_and_alike(kernel: Any, stride: Any
 
     torch.manual_seed(0)
     layer = load_module("unet").Conv3d(4, 6, kernel, stride, tuple(k // 2 for k in kernel), bias=False)
-    ours, theirs = (torch.randn(1, 4, 9, 12, 10).requires_grad_() for _ in range(2))
-    theirs.data.copy_(ours.data)
+    image, torch_image = (torch.randn(1, 4, 9, 12, 10).requires_grad_() for _ in range(2))
+    torch_image.data.copy_(image.data)
     with profile() as profiled:
-        found = layer(ours)
-        found.square().sum().backward()
-    wanted = torch.nn.functional.conv3d(theirs, layer.weight, None, stride, layer.padding)
-    assert torch.allclose(found, wanted, atol=1e-5)
+        output = layer(image)
+        output.square().sum().backward()
+    expected = torch.nn.functional.conv3d(torch_image, layer.weight, None, stride, layer.padding)
+    assert torch.allclose(output, expected, atol=1e-5)
     own_weights = layer.weight.grad.clone()
     layer.weight.grad = None
-    wanted.square().sum().backward()
+    expected.square().sum().backward()
     assert torch.allclose(own_weights, layer.weight.grad, rtol=1e-4, atol=1e-3)
-    assert torch.allclose(ours.grad, theirs.grad, atol=1e-4)
+    assert torch.allclose(image.grad, torch_image.grad, atol=1e-4)
     assert not [event.key for event in profiled.key_averages() if "slow_conv3d" in event.key]
-    pair = layer(torch.cat([ours, ours]))
-    assert torch.allclose(pair, torch.cat([found, found]), atol=1e-5)
+    pair = layer(torch.cat([image, image]))
+    assert torch.allclose(pair, torch.cat([output, output]), atol=1e-5)
 
 
 @pytest.mark.parametrize("spacing", [[1.0, 1.1, 0.9], [5.0, 1.0, 1.0]])
 def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
-    theirs = pytest.importorskip("nnunetv2.preprocessing.resampling.default_resampling")
+    nnunet_resampling = pytest.importorskip("nnunetv2.preprocessing.resampling.default_resampling")
     data = np.random.default_rng(0).normal(0, 1, (2, 6, 11, 12)).astype(np.float32)
     for order, shape in ((3, (9, 14, 10)), (1, (6, 20, 9))):
-        want = theirs.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
-        ours = load_module("segmentation.nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
-        assert np.abs(ours - want).max() < 1e-4
+        want = nnunet_resampling.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
+        resampled = load_module("segmentation.nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
+        assert np.abs(resampled - want).max() < 1e-4
 
 
 NETWORKS = """
@@ -380,8 +380,8 @@ def _our_name(name: str, levels: int) -> str:
     name = name.replace(".conv.conv.", ".conv.").replace("transp_conv.conv", "enlarge")
     name = re.sub(r"(conv\d)\.conv\.", r"\1.", name).replace("conv_block", "block").replace("upsamples", "up")
     name = name.replace("input_block", "down.0").replace("bottleneck", f"down.{levels - 1}")
-    name = re.sub(r"^downsamples\.(\d+)", lambda found: f"down.{int(found[1]) + 1}", name)
-    name = re.sub(r"^deep_supervision_heads\.(\d+)\.conv", lambda found: f"heads.{int(found[1]) + 1}", name)
+    name = re.sub(r"^downsamples\.(\d+)", lambda match: f"down.{int(match[1]) + 1}", name)
+    name = re.sub(r"^deep_supervision_heads\.(\d+)\.conv", lambda match: f"heads.{int(match[1]) + 1}", name)
     return name.replace("output_block.conv", "heads.0")
 
 
@@ -406,34 +406,34 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
         deep_supr_num=2,
         res_block=residual,
     )
-    mine = load_module("unet").UNet(dims, 2, 3, network | {"deep_supervision": True})
+    unet = load_module("unet").UNet(dims, 2, 3, network | {"deep_supervision": True})
     weights = {_our_name(n, len(strides)): v for n, v in peer.state_dict().items() if not n.startswith("skip_layers")}
-    mine.load_state_dict(weights)
+    unet.load_state_dict(weights)
     x = torch.randn(2, 2, *[32] * dims)
-    torch.testing.assert_close(mine.eval()(x), peer.eval()(x), atol=1e-5, rtol=1e-4)
-    theirs = peer.train()(x)  # (B, 3 outputs, C, ...), the coarser ones enlarged
-    outputs = mine.train()(x)
-    assert [tuple(one.shape[2:]) for one in outputs[1:]] == [(16,) * dims, (8,) * (dims - 1) + (16,)]
-    for place, one in enumerate(outputs):
-        large = torch.nn.functional.interpolate(one, size=x.shape[2:])
-        torch.testing.assert_close(large, theirs[:, place], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(unet.eval()(x), peer.eval()(x), atol=1e-5, rtol=1e-4)
+    peer_outputs = peer.train()(x)  # (B, 3 outputs, C, ...), the coarser ones enlarged
+    outputs = unet.train()(x)
+    assert [tuple(output.shape[2:]) for output in outputs[1:]] == [(16,) * dims, (8,) * (dims - 1) + (16,)]
+    for place, output in enumerate(outputs):
+        large = torch.nn.functional.interpolate(output, size=x.shape[2:])
+        torch.testing.assert_close(large, peer_outputs[:, place], atol=1e-5, rtol=1e-4)
 
 
 def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path: Path) -> None:
     extent = load_module("voxel_spacing")
     scans: list[dict[str, Any]] = [{"path": "a", "shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
-    odd = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
+    odd_scan = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
     nothing = {"path": "none.nii.gz", "shape": (64, 64, 30), "spacing": None}
     true = {"path": "true.nii.gz", "shape": (300, 300, 290), "spacing": (1.0, 1.0, 1.0)}
-    found, changed = extent.resolve_spacings([*scans, odd, nothing, true])
-    assert found == [358.4, 358.4, 300.0]
+    usual_extent, changed = extent.resolve_spacings([*scans, odd_scan, nothing, true])
+    assert usual_extent == [358.4, 358.4, 300.0]
     assert changed == ["odd.nii.gz", "none.nii.gz"]
-    assert "odd.nii.gz" in extent.describe_placeholders({"placeholders": changed, "extent": found})[0]
-    assert odd["spacing"] == pytest.approx([2.8, 2.8, 15.0])
+    assert "odd.nii.gz" in extent.describe_placeholders({"placeholders": changed, "extent": usual_extent})[0]
+    assert odd_scan["spacing"] == pytest.approx([2.8, 2.8, 15.0])
     assert nothing["spacing"] == pytest.approx([5.6, 5.6, 10.0])
     assert true["spacing"] == (1.0, 1.0, 1.0)
     assert extent.usual_extent([true, {**true}]) is None  # a set of one millimetre throughout is as it says
-    plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": found}
+    plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": usual_extent}
     nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
     image = load_module("m3b.dataset.formats").read_image("odd.nii.gz", str(tmp_path))
     assert load_module("volume_cache").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
@@ -629,17 +629,17 @@ def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:
         mask[y : y + 35, x : x + 40] = 1
         mask[at : at + 20, 80:] = 2
         masks.append(mask)
-    known, held = masks[:20], masks[20:]
-    found = load_module("segmentation.mean_shape").baseline_dice(known, held, plan)
-    atlas = build_atlas(known, {"polyp": 1, "tool": 2})
-    wanted = np.mean([[dice((guess == k), (truth == k)) for k in (1, 2)]
-                      for truth in held for guess in [atlas.predict(truth.shape)]])  # fmt: skip
-    assert found == pytest.approx(wanted, abs=0.02)
-    assert found > 0.3
+    training_masks, held_out_masks = masks[:20], masks[20:]
+    baseline = load_module("segmentation.mean_shape").baseline_dice(training_masks, held_out_masks, plan)
+    atlas = build_atlas(training_masks, {"polyp": 1, "tool": 2})
+    expected = np.mean([[dice((guess == k), (truth == k)) for k in (1, 2)]
+                      for truth in held_out_masks for guess in [atlas.predict(truth.shape)]])  # fmt: skip
+    assert baseline == pytest.approx(expected, abs=0.02)
+    assert baseline > 0.3
 
 
-def dice(found: np.ndarray, truth: np.ndarray) -> float:
-    return float(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+def dice(predicted: np.ndarray, truth: np.ndarray) -> float:
+    return float(2 * (predicted & truth).sum() / (predicted.sum() + truth.sum()))
 
 
 def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:

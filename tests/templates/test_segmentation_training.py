@@ -91,9 +91,9 @@ def test_2d_pictures_with_a_file_a_class_get_a_file_a_class(organs: Path) -> Non
         answers.append(json.loads((organs / "out.json").read_text()))
     assert [answer["image"] for answer in answers[1]] == [paths[0], "data/example/gone.png", *paths[1:]]
     assert [number for number, answer in enumerate(answers[1]) if "error" in answer] == [1]
-    for one, other in zip(*answers, strict=True):
-        for name, file in one.get("masks", {}).items():
-            first, second = (np.asarray(Image.open(organs / place)) for place in (file, other["masks"][name]))
+    for first_answer, second_answer in zip(*answers, strict=True):
+        for name, file in first_answer.get("masks", {}).items():
+            first, second = (np.asarray(Image.open(organs / place)) for place in (file, second_answer["masks"][name]))
             assert np.mean(first == second) > 0.99
 
 
@@ -102,8 +102,8 @@ def test_a_killed_training_goes_on_with_the_same_schedule(organs: Path) -> None:
     _example(organs)
     small_plan(organs, max_steps=60)
     train_until_killed(organs)
-    said = call(organs, "train.py", "--resume").stdout
-    assert "going on from checkpoint" in said
+    printed = call(organs, "train.py", "--resume").stdout
+    assert "going on from checkpoint" in printed
     metrics = json.loads((organs / "Logout/metrics.json").read_text())
     assert metrics["steps"] == 60
     rows = (organs / "Logout/log.csv").read_text().splitlines()

@@ -33,14 +33,14 @@ PLAN: dict[str, Any] = {
 def test_sure_predictions_and_the_surest_part_of_each_class_are_pseudo_labels() -> None:
     first = np.concatenate([np.full(30, 0.97), np.linspace(0.5, 0.9, 20), np.linspace(0.49, 0.3, 10)])
     labels = choose_pseudo_labels(np.stack([first, 1 - first], axis=1), multi_label=False)
-    named = ~np.isnan(labels).all(axis=1)
-    assert named[:30].all()
-    assert not named[30:50].any()
-    assert named[50:].sum() == CONFIDENT_SHARE * 10
-    assert named[-1]
+    is_labelled = ~np.isnan(labels).all(axis=1)
+    assert is_labelled[:30].all()
+    assert not is_labelled[30:50].any()
+    assert is_labelled[50:].sum() == CONFIDENT_SHARE * 10
+    assert is_labelled[-1]
     assert (labels[:30] == [1, 0]).all()
     assert (labels[58:] == [0, 1]).all()
-    assert first[named & (labels[:, 0] == 1)].min() >= MIN_CONFIDENCE
+    assert first[is_labelled & (labels[:, 0] == 1)].min() >= MIN_CONFIDENCE
 
 
 def test_each_of_several_labels_is_known_for_itself() -> None:
@@ -71,8 +71,8 @@ def test_no_image_of_a_held_out_patient_teaches_that_fold() -> None:
     assert {record["patient"] for record in pseudo.records} == {"x", "y", "z"}
     assert all(item["labels"].tolist() == [1.0, 0.0] for item in (pseudo[at] for at in range(3)))
     assert sum(part is trained for part in cases.datasets) == 2, "labelled cases weigh as much as pseudo-labels"
-    other, _ = unlabelled.build_training_set(trained, held_out, 1)
-    assert other.datasets[-1][0]["labels"].tolist() == [0.0, 1.0]
+    second_fold_set, _ = unlabelled.build_training_set(trained, held_out, 1)
+    assert second_fold_set.datasets[-1][0]["labels"].tolist() == [0.0, 1.0]
     assert unlabelled.build_training_set(trained, make_cases([]), None)[1] == int(CONFIDENT_SHARE * 6), "folds disagree"
 
 
@@ -90,8 +90,8 @@ def run_choice(folder: Path, strength: float, patients: int = 40) -> dict[str, A
         shared = {"labels": cases.labels, "cases": cases}
         student = {**shared, "logits": strong, "pseudo_labels": 7}
         results.append({**shared, "logits": weak, "student": student})
-    chosen, choice = choose_networks(PLAN, results)
-    assert (chosen[0]["logits"] is results[0]["student"]["logits"]) == choice["used"]
+    networks, choice = choose_networks(PLAN, results)
+    assert (networks[0]["logits"] is results[0]["student"]["logits"]) == choice["used"]
     return choice
 
 

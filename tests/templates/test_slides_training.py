@@ -37,8 +37,8 @@ def test_tissue_is_found_by_a_threshold_of_each_slide(seed: int) -> None:
     colour = 235 - random.uniform(25, 150) * np.array([0.4, 1.0, 0.5])[random.permutation(3)]
     picture = np.where(tissue[None], colour[:, None, None], 240.0) + random.normal(0, 3, (3, 256, 256))
     picture[:, :20] = random.integers(0, 5, (3, 20, 256))
-    found = tiles.find_tissue(picture.clip(0, 255).astype(np.uint8))
-    assert (found & tissue).sum() / (found | tissue).sum() > 0.9
+    detected = tiles.find_tissue(picture.clip(0, 255).astype(np.uint8))
+    assert (detected & tissue).sum() / (detected | tissue).sum() > 0.9
 
 
 @pytest.mark.parametrize("shape", [(2048, 2048), (1999, 3001), (700, 400)])
@@ -63,9 +63,9 @@ def test_tiles_hold_the_tissue_and_no_more_than_the_plan_allows(tmp_path: Path) 
     assert bag.is_tile.sum() == len(bag.parts) < 64
     assert (covered & tissue).sum() > 0.95 * tissue.sum()
     assert covered.mean() < 0.5
-    few = tiles.read_bag(file, {**PLAN, "tiles": {**PLAN["tiles"], "count": 5}})
-    assert len(few.parts) == 5
-    assert set(few.parts) < set(bag.parts)
+    small_bag = tiles.read_bag(file, {**PLAN, "tiles": {**PLAN["tiles"], "count": 5}})
+    assert len(small_bag.parts) == 5
+    assert set(small_bag.parts) < set(bag.parts)
 
 
 def test_magnification_is_physical_if_scanners_state_it(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_the_planned_magnification_is_the_highest_at_which_the_tissue_fits() -> 
     assert tiles.halve_magnification(plan)
     assert plan["tiles"] == {"count": 16, "factor": 2, "um": 0.5}
     assert not tiles.halve_magnification(plan)
-    other = [{"spacing": None}] * 5
-    assert tiles.summarise_slides([*other, {"tissue": 1.0, "reduced": 2, "spacing": None}]) is None
+    unknown_slides = [{"spacing": None}] * 5
+    assert tiles.summarise_slides([*unknown_slides, {"tissue": 1.0, "reduced": 2, "spacing": None}]) is None
 
 
 def test_what_is_no_slide_is_refused(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_slides_that_cannot_be_read_are_excluded_up_to_a_share(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(write_slide(tmp_path / "a.tif", draw_slide(SIDE, seed=3), "one level"))
-    gone = str(tmp_path / "gone.tif")
-    *listed, empty = tiles.list_tiles([file] * 20 + [gone], PLAN, tmp_path / "cache")
-    assert all(listed)
+    missing_file = str(tmp_path / "gone.tif")
+    *tile_lists, empty = tiles.list_tiles([file] * 20 + [missing_file], PLAN, tmp_path / "cache")
+    assert all(tile_lists)
     assert empty == []
-    assert gone in capsys.readouterr().out
+    assert missing_file in capsys.readouterr().out
     with pytest.raises(load("cache").CacheError, match="2 of 4"):
-        tiles.list_tiles([file, gone] * 2, PLAN, tmp_path / "cache")
+        tiles.list_tiles([file, missing_file] * 2, PLAN, tmp_path / "cache")
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ def test_padding_and_the_order_of_tiles_do_not_matter() -> None:
     model = load("diagnosis.network").build_model(PLAN).eval()
     bag, is_tile = torch.randn(2, 6, 3, 64, 64), torch.ones(2, 6)
     is_tile[:, 4:] = 0
-    other = bag.clone()
-    other[:, 4:] = 5.0
+    changed_bag = bag.clone()
+    changed_bag[:, 4:] = 5.0
     with torch.no_grad():
         answer = model(bag, views=is_tile)["logits"]
-        assert torch.allclose(answer, model(other, views=is_tile)["logits"], atol=1e-5)
+        assert torch.allclose(answer, model(changed_bag, views=is_tile)["logits"], atol=1e-5)
         assert torch.allclose(answer, model(bag.flip(1), views=is_tile.flip(1))["logits"], atol=1e-5)
         weights = model.weigh_tiles(bag, is_tile)
     assert torch.allclose(weights.sum(dim=1), torch.ones(2))
@@ -232,9 +232,9 @@ def test_from_slides_to_the_same_answer_in_any_storage(project: Path, run: Run) 
     write_slide(project / "blank.tif", draw_slide(SIDE, 7)[:8, :8].repeat(256, 0).repeat(256, 1), "one level", um=0.5)
     names = ["subifds.tif", "pages.tif", "svs.tif", "one level.tif", "strips.tif", "lzw.tif", "blank.tif"]
     run("Deliver/predict.py", *names, "--saliency", "maps", "-o", "out.json")
-    *same, blank = json.loads((project / "out.json").read_text())
-    for answer in same:
-        assert answer["probabilities"] == pytest.approx(same[0]["probabilities"], abs=0.02), answer["image"]
+    *tissue_answers, blank = json.loads((project / "out.json").read_text())
+    for answer in tissue_answers:
+        assert answer["probabilities"] == pytest.approx(tissue_answers[0]["probabilities"], abs=0.02), answer["image"]
         assert answer["out_of_distribution"] is False, answer
     assert blank["out_of_distribution"] is True
     code = (
@@ -243,11 +243,11 @@ def test_from_slides_to_the_same_answer_in_any_storage(project: Path, run: Run) 
         "print(json.dumps(parts.answer(part['module'](*pair)[0])))"
     )
     graph = json.loads(run("-c", code).stdout.splitlines()[-1])
-    assert graph["probabilities"] == pytest.approx(same[0]["probabilities"], abs=1e-3)
-    shown = same[0]["saliency"]
-    assert shown["method"] == "attention"
-    levels = np.asarray(read_labels(shown["map"], project).array)
+    assert graph["probabilities"] == pytest.approx(tissue_answers[0]["probabilities"], abs=1e-3)
+    saliency = tissue_answers[0]["saliency"]
+    assert saliency["method"] == "attention"
+    levels = np.asarray(read_labels(saliency["map"], project).array)
     assert levels.shape == read_image("subifds.tif#overview=1024", project).array.shape[1:]
     assert levels.max() == 255
     tissue = tiles.find_tissue(list_halved(pixels, 2)[1].transpose(2, 0, 1))
-    assert tissue[levels >= shown["outline"]].mean() > 0.1
+    assert tissue[levels >= saliency["outline"]].mean() > 0.1

@@ -13,7 +13,7 @@ TEMPLATES = Path(__file__).parents[2] / "resources/templates"
 
 
 @pytest.mark.parametrize(
-    ("asked", "together", "threads"),
+    ("omp_threads", "together", "threads"),
     [
         (None, 1, 8),
         (None, 4, 2),
@@ -27,14 +27,14 @@ TEMPLATES = Path(__file__).parents[2] / "resources/templates"
     ],
 )
 def test_cores_are_those_of_the_process_or_fewer_if_asked_for(
-    monkeypatch: pytest.MonkeyPatch, asked: str | None, together: int, threads: int
+    monkeypatch: pytest.MonkeyPatch, omp_threads: str | None, together: int, threads: int
 ) -> None:
     module = entry
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(module, "world_size", lambda: together)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if asked is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    if omp_threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", omp_threads)
     assert module.count_cores() == threads
 
 

@@ -12,7 +12,7 @@ import pytest
 from starts_kit import assemble, parts, resnet, stunet, vit, write_weights
 from template_kit import call
 
-Made = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+WeightsBuilder = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 STEPS = ("device=cpu", "max_steps=2", "batch=2", "threads=1")
 
 
@@ -23,15 +23,15 @@ def _planned(place: Path, truth: str, folder: Path | str, dims: str = "2", check
     return project, call(project, "plan.py", "--minutes", "1", "--set", *settings, check=check)
 
 
-def _folder(place: Path, made: Made, entry: str) -> Path:
-    tensors, arch = made()
+def _folder(place: Path, build_weights: WeightsBuilder, entry: str) -> Path:
+    tensors, arch = build_weights()
     folder: Path = write_weights(place / "mine", tensors, entry, arch)
     return folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("truth", "made", "entry", "dims"),
+    ("truth", "build_weights", "entry", "dims"),
     [
         ("boxes", resnet, "torchvision/resnet18", "2"),
         ("masks", resnet, "torchvision/resnet18", "2"),
@@ -40,8 +40,10 @@ def _folder(place: Path, made: Made, entry: str) -> Path:
         ("boxes", stunet, "stunet/small", "3"),
     ],
 )
-def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path, made, entry)
+def test_from_weights_to_answers(
+    truth: str, build_weights: WeightsBuilder, entry: str, dims: str, tmp_path: Path
+) -> None:
+    folder = _folder(tmp_path, build_weights, entry)
     project = assemble("detection", tmp_path / "work")
     settings = [f"network.pretrained={folder}", *STEPS]
     code = (
@@ -55,9 +57,9 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
         "    import shutil; shutil.rmtree('Logout/fold0'); assert train.main(['--resume']) == 0\n"
         "from m3b.training.detection import export; export.main([])"
     )
-    said = call(project, "-c", code).stdout
-    assert "tensors loaded" in said
-    assert f"with the weights of {entry}" in said
+    printed = call(project, "-c", code).stdout
+    assert "tensors loaded" in printed
+    assert f"with the weights of {entry}" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["pretrained"] == str(folder)
     assert plan["scratch"]["network"]["name"] == ("centers" if truth == "boxes" else "unet")
@@ -83,16 +85,16 @@ def test_folds_start_from_what_one_trial_chose(tmp_path: Path) -> None:
     folder = _folder(tmp_path, resnet, "torchvision/resnet18")
     project, _ = _planned(tmp_path / "folds", "boxes", folder)
     call(project, "plan.py", "--keep", "--set", "folds=2", "refit=true", "processes=2")
-    said = call(project, "train.py").stdout
-    assert said.count("start: from") == 1
-    assert "2 folds, 2 at a time" in said
-    assert "refit: all" in said
-    chosen = json.loads((project / "Logout/start.json").read_text())["chosen"]
+    printed = call(project, "train.py").stdout
+    assert printed.count("start: from") == 1
+    assert "2 folds, 2 at a time" in printed
+    assert "refit: all" in printed
+    chosen_start = json.loads((project / "Logout/start.json").read_text())["chosen"]
     call(project, "export.py")
     config = json.loads((project / "Deliver/config.json").read_text())
     assert (config["refit"], config["weights"]) == (True, ["model.safetensors"])
-    assert config["start"]["chosen"] == chosen
-    assert config["plan"]["network"]["name"] == {"pretrained": "pretrained", "scratch": "centers"}[chosen]
+    assert config["start"]["chosen"] == chosen_start
+    assert config["plan"]["network"]["name"] == {"pretrained": "pretrained", "scratch": "centers"}[chosen_start]
     image = json.loads((project / "Datapath/test.json").read_text())[0]["image_path"]
     call(project, "Deliver/predict.py", image, "-o", "out.json")
     [answer] = json.loads((project / "out.json").read_text())
@@ -158,8 +160,10 @@ def test_networks_on_encoders_learn_and_are_built_anew(tmp_path: Path) -> None:
         (vit, "timm/vit_small_patch16_224.augreg_in21k", 2),
         (stunet, "stunet/small", 3),
     ]
-    for at, (made, entry, dims) in enumerate(kinds):
-        start = parts("pretrained.starts").find_start(str(_folder(tmp_path / str(at), made, entry)), "detection", dims)
+    for at, (build_weights, entry, dims) in enumerate(kinds):
+        start = parts("pretrained.starts").find_start(
+            str(_folder(tmp_path / str(at), build_weights, entry)), "detection", dims
+        )
         for target in ("boxes", "masks"):
             network = {**start.network, "width": 8, "cell": [4] * dims}
             loss = (

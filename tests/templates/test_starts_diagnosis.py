@@ -25,14 +25,16 @@ def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(t
     tensors, arch = densenet()
     write_weights(project.parent / "pretrained" / "torchxrayvision" / "densenet121-res224-all", tensors,
         "torchxrayvision/densenet121-res224-all", arch)  # fmt: skip
-    said = call(project, "plan.py", "--set", "network.pretrained=torchxrayvision/densenet121-res224-all", *STEPS).stdout
-    assert "weights start from torchxrayvision/densenet121-res224-all (licence: Apache-2.0)" in said
-    assert "89 tensors loaded, 0 " in said
+    printed = call(
+        project, "plan.py", "--set", "network.pretrained=torchxrayvision/densenet121-res224-all", *STEPS
+    ).stdout
+    assert "weights start from torchxrayvision/densenet121-res224-all (licence: Apache-2.0)" in printed
+    assert "89 tensors loaded, 0 " in printed
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["channels"], plan["intensity"]["mean"], plan["intensity"]["std"]) == (1, [0.5], [0.25])
     assert plan["scratch"]["network"]["name"] == "small_cnn"
-    said = call(project, "train.py").stdout
-    assert "with the weights of torchxrayvision/densenet121-res224-all" in said
+    printed = call(project, "train.py").stdout
+    assert "with the weights of torchxrayvision/densenet121-res224-all" in printed
     verdict = json.loads((project / "Logout/start.json").read_text())
     assert verdict["chosen"] == ("pretrained" if verdict["pretrained"] >= verdict["scratch"] else "scratch")
     # both sides of the trial can be delivered, and neither needs the weights' folder
@@ -75,12 +77,12 @@ stored = load_file(plan['network']['pretrained'] + '/model.safetensors')
 assert all(torch.equal(value, stored[name]) for name, value in body.state_dict().items() if 'tracked' not in name)
 print(describe_weights(body)); print([(len(params), rate) for params, rate in model.groups(plan)])
 print(len(list(model.parameters())))"""
-    said = call(project, "-c", code).stdout.splitlines()
-    assert said[0].startswith("72 tensors loaded, 1 ")
-    slow, rest = json.loads(said[1].replace("(", "[").replace(")", "]"))
-    assert (slow[1], rest[1]) == (0.05, 1.0)
-    assert slow[0] + rest[0] == int(said[2])
-    assert rest[0] == 4
+    lines = call(project, "-c", code).stdout.splitlines()
+    assert lines[0].startswith("72 tensors loaded, 1 ")
+    slow, fast = json.loads(lines[1].replace("(", "[").replace(")", "]"))
+    assert (slow[1], fast[1]) == (0.05, 1.0)
+    assert slow[0] + fast[0] == int(lines[2])
+    assert fast[0] == 4
 
 
 def _refused(folder: Path | str, task: str = "diagnosis", dims: int = 2) -> str:
@@ -95,13 +97,13 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
 
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
-    said = _refused(write_weights(tmp_path / "half", half, "torchvision/resnet18", arch))
-    assert "tensors are missing (layer4.0" in said
-    assert "fetch it again" in said
+    message = _refused(write_weights(tmp_path / "half", half, "torchvision/resnet18", arch))
+    assert "tensors are missing (layer4.0" in message
+    assert "fetch it again" in message
     wrong = densenet()[0]
     assert "tensors are missing" in _refused(write_weights(tmp_path / "wrong", wrong, "torchvision/resnet18", arch))
-    more = {name.replace("layer4.0", f"layer4.{k}"): v for name, v in tensors.items() for k in (1, 2)}
-    larger = write_weights(tmp_path / "larger", {**tensors, **more}, "torchvision/resnet18", arch)
+    extra_blocks = {name.replace("layer4.0", f"layer4.{k}"): v for name, v in tensors.items() for k in (1, 2)}
+    larger = write_weights(tmp_path / "larger", {**tensors, **extra_blocks}, "torchvision/resnet18", arch)
     assert "of a larger network" in _refused(larger)
     wide = write_weights(
         tmp_path / "wide", {**tensors, "layer4.0.conv2.weight": torch.zeros(9, 64, 3, 3)}, "torchvision/resnet18", arch

@@ -31,17 +31,17 @@ SETTINGS = {
 
 
 def pickled(
-    file: str, made: Callable[[], tuple[dict[str, Any], dict[str, Any]]], wrap: str = "", prefix: str = ""
+    file: str, build_weights: Callable[[], tuple[dict[str, Any], dict[str, Any]]], wrap: str = "", prefix: str = ""
 ) -> Source:
     """A checkpoint as the publisher's `torch.save` writes it, with what else such files hold."""
 
     def write(folder: Path) -> None:
         import torch
 
-        state, arch = made()
+        state, arch = build_weights()
         state = {prefix + name: value for name, value in state.items()}
-        held: Any = {wrap: state, "epoch": 3, "optimizer": {"lr": 0.1}} if wrap else state
-        torch.save(held, folder / file)
+        checkpoint: Any = {wrap: state, "epoch": 3, "optimizer": {"lr": 0.1}} if wrap else state
+        torch.save(checkpoint, folder / file)
         (folder / "m3b-start.json").write_text(json.dumps({"arch": arch}))
 
     return write
@@ -120,10 +120,10 @@ def test_fetched_converted_trained_exported_and_asked(
     monkeypatch.setattr(
         "m3b.models.pretrained.install.published_digest", lambda *_: ""
     )  # a tiny network is not the published one
-    folder, made = fetch(name, str(tmp_path / "source"), choose_sandbox("auto"))
-    assert made.tensors > 10
+    folder, installed = fetch(name, str(tmp_path / "source"), choose_sandbox("auto"))
+    assert installed.tensors > 10
     if name.startswith("torchxrayvision"):
-        assert made.method == "inert records"
+        assert installed.method == "inert records"
     project = assemble(template, tmp_path / "work")
     settings = [f"network.pretrained={name}", *SETTINGS[template]]
     code = (
@@ -133,9 +133,9 @@ def test_fetched_converted_trained_exported_and_asked(
         f"from m3b.training.{template} import train; assert train.main([]) == 0\n"
         f"from m3b.training.{template} import export; export.main([])"
     )
-    said = call(project, "-c", code).stdout
-    assert "tensors loaded" in said
-    assert f"with the weights of {name}" in said
+    printed = call(project, "-c", code).stdout
+    assert "tensors loaded" in printed
+    assert f"with the weights of {name}" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["pretrained"] == str(folder)
     shutil.rmtree(folder)

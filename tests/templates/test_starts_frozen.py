@@ -67,9 +67,9 @@ def test_a_frozen_network_is_trained_and_delivered(task: str, settings: list[str
     images_seen = count_images(project, "m3b.training", "train.py")
     weights = load_file(str(project / "Logout/fold0/best.safetensors"))
     stored = load_file(str(folder / "model.safetensors"))
-    kept = {name: value for name, value in weights.items() if ".body.inner." in name}
-    assert kept
-    assert all(torch.equal(value, stored[name.split(".body.inner.")[1]]) for name, value in kept.items())
+    frozen_weights = {name: value for name, value in weights.items() if ".body.inner." in name}
+    assert frozen_weights
+    assert all(torch.equal(value, stored[name.split(".body.inner.")[1]]) for name, value in frozen_weights.items())
     # two versions of each training case, once, and up to four views for validation: of 90 steps and all scorings, few are new
     assert images_seen <= 6 * 24
     call(project, "export.py", "--out", "../out")

@@ -24,9 +24,9 @@ EDGES = [10.0, 20.0, 30.0]
 
 
 def test_who_came_through_an_interval_and_who_did_not(followup: ModuleType) -> None:
-    through, inside = followup.encode_intervals(LABELS, EDGES)
-    assert inside.tolist() == [[1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
-    assert through.tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
+    survived, has_event = followup.encode_intervals(LABELS, EDGES)
+    assert has_event.tolist() == [[1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert survived.tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
 
 
 def test_the_loss_is_the_likelihood(followup: ModuleType) -> None:
@@ -37,13 +37,13 @@ def test_the_loss_is_the_likelihood(followup: ModuleType) -> None:
     )
     logits = torch.randn(len(LABELS), 3, generator=torch.Generator().manual_seed(0))
     hazards = logits.sigmoid().double().numpy()
-    through, inside = followup.encode_intervals(LABELS, EDGES)
-    mine = -(through * np.log(1 - hazards) + inside * np.log(hazards)).sum(axis=1).mean()
-    assert float(loss(logits, torch.from_numpy(LABELS))) == pytest.approx(mine, rel=1e-5)
+    survived, has_event = followup.encode_intervals(LABELS, EDGES)
+    expected = -(survived * np.log(1 - hazards) + has_event * np.log(hazards)).sum(axis=1).mean()
+    assert float(loss(logits, torch.from_numpy(LABELS))) == pytest.approx(expected, rel=1e-5)
     kind = importlib.import_module("m3b.training.diagnosis.survival").SurvivalTarget(
         {"classes": ["x"], "multi_label": False, "edges": EDGES}
     )
-    assert kind.view_loss(logits.numpy(), LABELS) == pytest.approx(mine, rel=1e-5)
+    assert kind.view_loss(logits.numpy(), LABELS) == pytest.approx(expected, rel=1e-5)
 
 
 def test_risks_of_different_networks_are_not_compared(followup: ModuleType) -> None:
@@ -60,7 +60,7 @@ def test_intervals_hold_events_each(followup: ModuleType) -> None:
     facts = followup.choose_intervals(records)
     assert facts["events"] + facts["censored"] == 120
     assert len(facts["edges"]) == 10
-    times = [one["time"] for one in records if one["event"]]
+    times = [record["time"] for record in records if record["event"]]
     counts, _ = np.histogram(times, [0, *facts["edges"]])
     assert min(counts) >= 7
     with pytest.raises(SystemExit, match="no training case"):
@@ -83,16 +83,16 @@ def test_its_c_index_is_that_of_the_measure(followup: ModuleType) -> None:
     risk = random.normal(size=80).round(1)
     pairs = comparable_pairs(labels[:, 0].astype(float), labels[:, 1] > 0.5)
     ahead = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
-    mine = importlib.import_module("m3b.training.diagnosis.survival").c_index(labels, risk)
-    assert mine == pytest.approx(float((pairs * ahead).sum() / pairs.sum()))
+    c_index = importlib.import_module("m3b.training.diagnosis.survival").c_index(labels, risk)
+    assert c_index == pytest.approx(float((pairs * ahead).sum() / pairs.sum()))
 
 
 @pytest.mark.slow
 def test_from_data_to_prediction(project: Path, run: Run) -> None:
     run("example/make_example.py", "--cases", "160", "--task", "survival")
     settings = ("device=cpu", "network.width=8", "max_steps=120", "folds=1", "threads=1", "augment.brightness=0")
-    said = run("plan.py", "--minutes", "1", "--set", *settings).stdout
-    assert "a time a case" in said
+    printed = run("plan.py", "--minutes", "1", "--set", *settings).stdout
+    assert "a time a case" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert plan["task"] == "survival"
     assert plan["edges"] == sorted(plan["edges"])

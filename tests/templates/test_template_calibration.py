@@ -22,18 +22,18 @@ rng = np.random.default_rng(0)
 DECISIONS = ("accuracy", "constant_accuracy")
 
 
-def _drawn(logits: np.ndarray, multi: bool) -> np.ndarray:
+def _draw_labels(logits: np.ndarray, multi: bool) -> np.ndarray:
     """Labels that come true as often as the logits say."""
     p = calibration.probabilities(logits, multi)
     if multi:
         return (rng.random(p.shape) < p).astype(np.float32)
-    chosen = np.array([rng.choice(p.shape[1], p=row) for row in p])
-    return np.eye(p.shape[1], dtype=np.float32)[chosen]
+    sampled_classes = np.array([rng.choice(p.shape[1], p=row) for row in p])
+    return np.eye(p.shape[1], dtype=np.float32)[sampled_classes]
 
 
 def test_temperature_is_found_again() -> None:
     true = rng.normal(0, 1.5, (3000, 3))
-    fitted = calibration.fit_calibration(true * 2.5, _drawn(true, False), False)
+    fitted = calibration.fit_calibration(true * 2.5, _draw_labels(true, False), False)
     assert fitted["temperature"] == pytest.approx(2.5, rel=0.1)
     assert np.abs(fitted["bias"]).max() < 0.2
 
@@ -41,7 +41,7 @@ def test_temperature_is_found_again() -> None:
 def test_the_bias_of_weighted_classes_is_found_again_and_decisions_are_better() -> None:
     """A classifier with an AUROC of 0.94 never said the positive class: worse than a constant, and nobody was told."""
     true = rng.normal(0, 1.5, (1200, 2))
-    labels = _drawn(true, False)
+    labels = _draw_labels(true, False)
     moved = true * 2 + np.array([3.0, 0.0])  # leans to the first class, as weights in the loss make it
     fitted = calibration.fit_calibration(moved, labels, False)
     assert fitted["temperature"] == pytest.approx(2, rel=0.2)
@@ -60,11 +60,11 @@ def test_decisions_without_sense_are_not_above_the_constant(multi: bool) -> None
     gains = []
     for _ in range(8):
         logits = chance.normal(0, 1, (40, 3))
-        some, one = (chance.random((40, 3)) < 0.3), np.eye(3)[chance.choice(3, 40, p=[0.7, 0.2, 0.1])]
-        labels = (some if multi else one).astype(np.float32)
-        found = calibration.calibrate(logits, labels, [str(k) for k in range(40)], multi)["figures"]
-        gains.append(found[name] - found[f"constant_{name}"])
-        assert (", NOT above" in calibration.describe_decisions(found)) == (gains[-1] <= 0)
+        multi_labels, single_labels = (chance.random((40, 3)) < 0.3), np.eye(3)[chance.choice(3, 40, p=[0.7, 0.2, 0.1])]
+        labels = (multi_labels if multi else single_labels).astype(np.float32)
+        figures = calibration.calibrate(logits, labels, [str(k) for k in range(40)], multi)["figures"]
+        gains.append(figures[name] - figures[f"constant_{name}"])
+        assert (", NOT above" in calibration.describe_decisions(figures)) == (gains[-1] <= 0)
     assert np.mean(gains) < 0.005, "scored on the cases that chose them, they would be 0.03 above"
 
 
@@ -76,25 +76,25 @@ def test_a_few_cases_that_are_right_do_not_make_a_model_certain(cases: int) -> N
 
 def test_each_class_of_several_labels_has_its_own_temperature_and_bias() -> None:
     true = rng.normal(-1, 1.5, (4000, 2))
-    given = np.stack([true[:, 0] * 3, true[:, 1] * 0.5 + 1], axis=1)  # the second was weighed upwards
-    labels = _drawn(true, True)
-    fitted = calibration.fit_calibration(given, labels, True)
+    distorted = np.stack([true[:, 0] * 3, true[:, 1] * 0.5 + 1], axis=1)  # the second was weighed upwards
+    labels = _draw_labels(true, True)
+    fitted = calibration.fit_calibration(distorted, labels, True)
     assert fitted["temperature"] == pytest.approx([3, 0.5], rel=0.15)
     assert fitted["bias"] == pytest.approx([0, -2], abs=0.3)
     rare = labels.copy()
     rare[:, 1] = 0
     rare[:3, 1] = 1
-    assert calibration.fit_calibration(given, rare, True)["bias"][1] == 0.0  # three cases tell nothing
+    assert calibration.fit_calibration(distorted, rare, True)["bias"][1] == 0.0  # three cases tell nothing
 
 
 @pytest.mark.parametrize("multi", [False, True])
 def test_calibration_lowers_its_error_on_cases_it_has_not_seen(multi: bool) -> None:
     true = rng.normal(-0.5, 1.5, (1500, 3))
-    labels = _drawn(true, multi)
+    labels = _draw_labels(true, multi)
     patients = [f"p{k // 2}" for k in range(len(true))]
-    found = calibration.calibrate(true * 3, labels, patients, multi)["figures"]
-    assert found["ece_after"] < 0.6 * found["ece_before"]
-    assert found["log_loss_after"] < found["log_loss_before"]
+    figures = calibration.calibrate(true * 3, labels, patients, multi)["figures"]
+    assert figures["ece_after"] < 0.6 * figures["ece_before"]
+    assert figures["log_loss_after"] < figures["log_loss_before"]
     shuffled = rng.permutation(labels)
     adjusted = calibration.apply_calibration(true * 3, calibration.fit_calibration(true * 3, shuffled, multi))
     assert np.isfinite(adjusted).all()  # also where the logits say nothing of the labels
@@ -103,8 +103,8 @@ def test_calibration_lowers_its_error_on_cases_it_has_not_seen(multi: bool) -> N
 def test_a_handful_of_cases_is_not_fitted() -> None:
     logits, labels = rng.normal(0, 1, (4, 2)), np.eye(2, dtype=np.float32)[[0, 1, 1, 0]]
     logits[:, 0] = [4, -4, -4, -4]
-    found = calibration.calibrate(logits, labels, list("abcd"), False)
-    figures = found["figures"]
+    fitted = calibration.calibrate(logits, labels, list("abcd"), False)
+    figures = fitted["figures"]
     assert figures["log_loss_after"] <= figures["log_loss_before"]
 
 
@@ -113,11 +113,11 @@ def test_calibration_error_against_its_definition(cases: list[tuple[float, bool]
     score, right = np.array([c[0] for c in cases]), np.array([c[1] for c in cases])
     expected = 0.0
     for k in range(15):
-        inside = (score * 15 >= k) & ((score * 15 < k + 1) | (k == 14))
-        if inside.any():
-            expected += inside.mean() * abs(score[inside].mean() - right[inside].mean())
-    found = calibration.calibration_error(score[:, None], right[:, None].astype(np.float32), True)
-    assert found == pytest.approx(expected, abs=1e-9)
+        in_bin = (score * 15 >= k) & ((score * 15 < k + 1) | (k == 14))
+        if in_bin.any():
+            expected += in_bin.mean() * abs(score[in_bin].mean() - right[in_bin].mean())
+    error = calibration.calibration_error(score[:, None], right[:, None].astype(np.float32), True)
+    assert error == pytest.approx(expected, abs=1e-9)
 
 
 def test_views_move_the_image_as_they_say() -> None:
@@ -149,11 +149,11 @@ def test_views_flip_only_what_training_flipped() -> None:
 
 
 def test_the_same_seed_and_steps_give_the_same_bits(project: Path, run: Run) -> None:
-    chosen = "max_steps=8 batch=8 network.width=8 device=cpu tta.use=true threads=1 folds=1"
+    plan_settings = "max_steps=8 batch=8 network.width=8 device=cpu tta.use=true threads=1 folds=1"
     code = (
         "import shutil, sys, plan, train, export\n"
         "sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
-        f"make_example.make_example(Path(), 40)\nplan.main(['--minutes', '5', '--set', *'{chosen}'.split()])\n"
+        f"make_example.make_example(Path(), 40)\nplan.main(['--minutes', '5', '--set', *'{plan_settings}'.split()])\n"
         "assert train.main([]) == 0\nshutil.copytree('Logout', 'First')\n"
         "assert train.main([]) == 0\nexport.main([])"
     )
@@ -195,8 +195,8 @@ def test_a_rare_class_is_decided_for_from_its_share_on(share: float) -> None:
     logits = np.stack([-score, score], axis=1)
     cuts = calibration.exclusive_cuts(labels > 0.5)
     fitted = calibration.calibrate(logits, labels, [str(k) for k in range(6000)], False, cuts)
-    found = (fitted["fair"] / np.array(fitted["thresholds"])).argmax(axis=1)
-    sensitivity, specificity = ((found == k)[labels[:, k] > 0.5].mean() for k in (1, 0))
+    decided_classes = (fitted["fair"] / np.array(fitted["thresholds"])).argmax(axis=1)
+    sensitivity, specificity = ((decided_classes == k)[labels[:, k] > 0.5].mean() for k in (1, 0))
     assert sensitivity > 0.7
     assert specificity > 0.7
     assert fitted["figures"]["balanced_accuracy"] == pytest.approx((sensitivity + specificity) / 2, abs=1e-3)
@@ -212,7 +212,7 @@ def test_classes_of_usual_shares_are_decided_for_by_probability() -> None:
 @pytest.mark.parametrize(("scale", "is_left_out"), [(1.0, True), (4.0, False)])
 def test_a_calibration_that_gains_nothing_is_called_left_out(scale: float, is_left_out: bool) -> None:
     true = np.random.default_rng(0).normal(0, 1.5, (300, 3))
-    labels = _drawn(true, False)
+    labels = _draw_labels(true, False)
     fitted = calibration.calibrate(scale * true, labels, [str(k) for k in range(300)], False)
     assert (fitted["figures"].get("status") == calibration.LEFT_OUT) is is_left_out
     assert (fitted["temperature"] == 1.0) is is_left_out
@@ -221,7 +221,7 @@ def test_a_calibration_that_gains_nothing_is_called_left_out(scale: float, is_le
 
 
 @pytest.mark.parametrize(
-    ("config", "named"),
+    ("config", "expected"),
     [
         ({"classes": list("01234"), "thresholds": [0.5] * 5, "decide": "median"}, []),
         ({"classes": list("abc"), "thresholds": [0.5] * 3}, []),
@@ -230,6 +230,6 @@ def test_a_calibration_that_gains_nothing_is_called_left_out(scale: float, is_le
         ({"classes": ["years"], "thresholds": []}, []),
     ],
 )
-def test_thresholds_are_named_where_they_decide(config: dict[str, Any], named: list[str]) -> None:
+def test_thresholds_are_named_where_they_decide(config: dict[str, Any], expected: list[str]) -> None:
     text = describe_rule({"multi_label": False, **config})
-    assert re.findall(r"\w+: [0-9.]+", text) == named
+    assert re.findall(r"\w+: [0-9.]+", text) == expected

@@ -23,48 +23,48 @@ class Machine:
         return self.now
 
 
-def trained(step_s: float, budget: float = 30.0, **more: Any) -> tuple[Any, Machine, list[float]]:
+def run_training(step_s: float, budget: float = 30.0, **clock_options: Any) -> tuple[Any, Machine, list[float]]:
     """A clock after a training whose steps take so long, and its progress at every step."""
     clock_of, machine = load("clock"), Machine(step_s)
     real, clock_of.time = clock_of.time, SimpleNamespace(monotonic=machine.monotonic)
     try:
-        clock, told = clock_of.Clock(budget, 10_000, **more), []
+        clock, progress = clock_of.Clock(budget, 10_000, **clock_options), []
         while not clock.is_over():
             machine.now += step_s
             clock.step += 1
-            told.append(clock.progress())
-        return clock, machine, told
+            progress.append(clock.progress())
+        return clock, machine, progress
     finally:
         clock_of.time = real
 
 
 def test_a_usual_machine_trains_for_its_seconds() -> None:
-    clock, machine, told = trained(0.125)
+    clock, machine, progress = run_training(0.125)
     assert (clock.step, machine.now) == (240, 130.0)
-    assert told[-1] == 1.0
+    assert progress[-1] == 1.0
 
 
 def test_a_busy_machine_gets_its_least_steps() -> None:
     """One second a step: half a minute would end after 30 of 40 steps."""
-    clock, machine, told = trained(1.0)
+    clock, machine, progress = run_training(1.0)
     assert (clock.step, machine.now) == (40, 140.0)
-    assert told[-1] == 1.0, "the rate comes down to its end all the same"
+    assert progress[-1] == 1.0, "the rate comes down to its end all the same"
 
 
 def test_twice_the_seconds_are_the_most() -> None:
-    clock, machine, _ = trained(10.0)
+    clock, machine, _ = run_training(10.0)
     assert (clock.step, machine.now) == (6, 160.0)
 
 
 def test_counted_steps_are_what_they_are() -> None:
-    assert trained(10.0, max_steps=3)[0].step == 3
+    assert run_training(10.0, max_steps=3)[0].step == 3
 
 
 @given(st.floats(0.05, 40), st.floats(1, 100))
 def test_progress_never_goes_back(step_s: float, budget: float) -> None:
-    told = trained(step_s, budget)[2]
-    assert told == sorted(told)
-    assert 0 < told[0] <= told[-1] <= 1
+    progress = run_training(step_s, budget)[2]
+    assert progress == sorted(progress)
+    assert 0 < progress[0] <= progress[-1] <= 1
 
 
 @pytest.mark.slow
@@ -114,17 +114,17 @@ def test_the_steps_that_are_left_follow_the_latest_steps(
     parts = loop.TrainingParts(Network(4, 1), dataset, score, [work])
     training = loop.TrainingLoop({**plan, "seed": 0}, tmp_path, clock.Clock(40.0, 10_000), parts, "x", seed=0)
     monkeypatch.setattr(loop, "append_row", lambda file, row: None)
-    shown: list[tuple[int, int]] = []
+    estimates: list[tuple[int, int]] = []
     report = training.report
 
-    def watched(figures: dict[str, float]) -> None:
-        shown.append((training.clock.step, training.estimate_steps_left()))
+    def record_estimate(figures: dict[str, float]) -> None:
+        estimates.append((training.clock.step, training.estimate_steps_left()))
         report(figures)
 
-    training.report = watched  # type: ignore[method-assign]
+    training.report = record_estimate  # type: ignore[method-assign]
     training.run()
     use_recipe(None)
-    assert len(shown) > 3
-    for step, left in shown:
-        assert left == pytest.approx(training.clock.step - step, rel=0.15, abs=10), shown
+    assert len(estimates) > 3
+    for step, steps_left in estimates:
+        assert steps_left == pytest.approx(training.clock.step - step, rel=0.15, abs=10), estimates
     assert "steps left" in capsys.readouterr().out

@@ -34,8 +34,8 @@ def _facts(run: Run) -> tuple[dict[str, Any], dict[str, Any], str]:
         "made = plan.make_plan(facts, 1.0, False)\nfacts['pretrained'] = ''\nsaid = plan.format_summary(facts, made)\n"
         "facts.pop('shapes')\nprint(json.dumps([facts, made, said]))"
     )
-    facts, plan, said = json.loads(run("-c", code).stdout.splitlines()[-1])
-    return facts, plan, said
+    facts, plan, summary = json.loads(run("-c", code).stdout.splitlines()[-1])
+    return facts, plan, summary
 
 
 def test_copies_with_other_bits_are_one_input(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_copies_with_other_bits_are_one_input(tmp_path: Path) -> None:
     images = [formats.read_image(file.name, tmp_path) for file in sorted(tmp_path.iterdir())]
     inputs = [preprocess.preprocess(image, rule) for image in images]
     looks = [formats.grey_values(image, 16) for image in images]
-    assert max(np.abs(one - inputs[0]).max() for one in inputs) < 1e-4
-    assert max(np.abs(one - looks[0]).max() for one in looks) < 1e-2
+    assert max(np.abs(values - inputs[0]).max() for values in inputs) < 1e-4
+    assert max(np.abs(look - looks[0]).max() for look in looks) < 1e-2
 
 
 def test_means_by_channel() -> None:
@@ -89,12 +89,12 @@ def _mixed_pictures(project: Path, count: int = 24) -> list[tuple[str, str]]:
 def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
     images = _mixed_pictures(project)
     _index(project, images)
-    facts, plan, said = _facts(run)
+    facts, plan, summary = _facts(run)
     assert set(facts["scales"]) == {"8 bit", "beyond 8 bit", "fractions"}
     assert (plan["intensity"]["mode"], plan["bits"]) == ("unit", 16)
-    assert "brought to one scale" in said
+    assert "brought to one scale" in summary
     assert facts["notes"]["nonfinite_filled"][0] == 6
-    assert "nonfinite_filled" in said
+    assert "nonfinite_filled" in summary
     assert not facts["scale_tells"]
     settings = "'max_steps=6', 'batch=8', 'network.width=4', 'device=cpu', 'tta.use=false'"
     code = (
@@ -105,14 +105,14 @@ def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
     (project / "data" / "cut.png").write_bytes((project / "data" / "0.png").read_bytes()[:150])
     np.save(project / "data" / "nan.npy", np.full((24, 24), np.nan))
     np.save(project / "data" / "deep.npy", np.zeros((24, 24, 30), np.float32))
-    asked = ["data/cut.png", images[0][0], "data/nan.npy", "data/deep.npy", images[3][0]]
-    done = run("Deliver/predict.py", *asked, "-o", "out.json", check=False)
+    paths = ["data/cut.png", images[0][0], "data/nan.npy", "data/deep.npy", images[3][0]]
+    done = run("Deliver/predict.py", *paths, "-o", "out.json", check=False)
     assert done.returncode == 1, done.stderr
     answers = json.loads((project / "out.json").read_text())
-    assert [answer["image"] for answer in answers] == asked
+    assert [answer["image"] for answer in answers] == paths
     assert ["error" in answer for answer in answers] == [True, False, True, True, False]
     assert "NaN or infinite" in answers[2]["error"]
-    assert all(file.split("/")[1] in done.stderr for file in (asked[0], asked[2], asked[3]))
+    assert all(file.split("/")[1] in done.stderr for file in (paths[0], paths[2], paths[3]))
 
 
 def test_a_unit_that_tells_the_class_is_said(project: Path, run: Run) -> None:
@@ -121,9 +121,9 @@ def test_a_unit_that_tells_the_class_is_said(project: Path, run: Run) -> None:
         project,
         [(path, "sick" if path.endswith("npy") or k % 4 == 2 else "well") for k, (path, _) in enumerate(images)],
     )
-    facts, _, said = _facts(run)
+    facts, _, summary = _facts(run)
     assert facts["scale_tells"]
-    assert "WARNING: the unit of the values reveals the class" in said
+    assert "WARNING: the unit of the values reveals the class" in summary
 
 
 def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: Run) -> None:
@@ -138,9 +138,9 @@ def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: R
         images.append((f"data/{file.name}", ("a", "b")[k // 2 % 2]))
     images += [("data/1.nii.gz", "a"), ("data/3.nii.gz", "b")]  # most are single slices now
     _index(project, images)
-    facts, plan, said = _facts(run)
+    facts, plan, summary = _facts(run)
     assert (facts["dims"], len(plan["size"])) == (3, 3)
-    assert "not 3D; they are converted" in said
+    assert "not 3D; they are converted" in summary
     code = (
         "import json; from m3b.training.preprocess import prepare_image; import sys; plan = json.loads(sys.argv[1])\n"
         "print([prepare_image(f'data/{k}.nii.gz', plan).shape for k in (0, 1, 2)])"
@@ -163,14 +163,14 @@ def _brain(air: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_a_head_has_the_same_values_in_any_field_of_view() -> None:
     """Air had its share in mean and deviation: the same brain had a mean of 1.33 or of 2.47 deviations."""
     scale = load("preprocess").scale_intensity
-    found = {mode: [] for mode in ("percentile", "foreground")}
+    means = {mode: [] for mode in ("percentile", "foreground")}
     for air in (1, 16):
         array, head = _brain(air)
-        for mode in found:
-            found[mode].append(scale(array, {"mode": mode})[0][head].mean())
-    assert abs(found["percentile"][0] - found["percentile"][1]) > 0.5
-    assert abs(found["foreground"][0] - found["foreground"][1]) < 0.03
-    assert abs(found["foreground"][0]) < 0.1, "the mean of the head is the zero"
+        for mode in means:
+            means[mode].append(scale(array, {"mode": mode})[0][head].mean())
+    assert abs(means["percentile"][0] - means["percentile"][1]) > 0.5
+    assert abs(means["foreground"][0] - means["foreground"][1]) < 0.03
+    assert abs(means["foreground"][0]) < 0.1, "the mean of the head is the zero"
 
 
 @pytest.mark.parametrize("array", [np.full((1, 4, 4), 7.0), np.zeros((1, 3, 3)), -np.arange(16.0).reshape(1, 4, 4)])
@@ -190,13 +190,13 @@ def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
 
 def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
     """It stayed that of the intensity which plan.py had chosen, whatever --set said."""
-    outside = load("intensity_scales").padding_value
+    padding_value = load("intensity_scales").padding_value
     facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "border": -1.4}
-    assert outside(facts, {"mode": "percentile"}) == -2.0
-    assert outside(facts, {"mode": "foreground"}) == -1.4
-    assert outside(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
-    assert outside(facts, {"mode": "unit"}) == 0.0
-    assert outside(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
+    assert padding_value(facts, {"mode": "percentile"}) == -2.0
+    assert padding_value(facts, {"mode": "foreground"}) == -1.4
+    assert padding_value(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
+    assert padding_value(facts, {"mode": "unit"}) == 0.0
+    assert padding_value(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
 
 
 def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
@@ -227,9 +227,9 @@ def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
         "std": 28.0,
     }
     for images, mode in ((dark, "unit"), (bright, "unit"), ([*dark, *bright], "percentile")):
-        found = {**facts, "uneven": scales.has_uneven_brightness(images)}
-        assert intensity.choose_intensity(found)["mode"] == mode
-        assert len(scales.describe_uneven_brightness(found)) == (mode == "percentile")
+        image_facts = {**facts, "uneven": scales.has_uneven_brightness(images)}
+        assert intensity.choose_intensity(image_facts)["mode"] == mode
+        assert len(scales.describe_uneven_brightness(image_facts)) == (mode == "percentile")
     assert not scales.has_uneven_brightness([{**item, "eight_bit": False} for item in [*dark, *bright]])
 
 
@@ -239,9 +239,9 @@ def test_colour_is_not_averaged_away_without_a_word() -> None:
     images = [{"channels": 1}] * 37 + [{"channels": 3}] * 35
     assert scales.choose_channel_count(images) == 3
     assert "37 with 1, the others 3" in scales.describe_channel_conversion(images, 3)[0]
-    few = [{"channels": 1}] * 98 + [{"channels": 3}] * 2
-    assert scales.choose_channel_count(few) == 1
-    assert "colour is averaged to grey" in scales.describe_channel_conversion(few, 1)[0]
+    mostly_grey = [{"channels": 1}] * 98 + [{"channels": 3}] * 2
+    assert scales.choose_channel_count(mostly_grey) == 1
+    assert "colour is averaged to grey" in scales.describe_channel_conversion(mostly_grey, 1)[0]
     assert scales.describe_channel_conversion([{"channels": 1}] * 5, 1) == []
 
 
@@ -282,16 +282,24 @@ def test_a_bleeding_differs_from_brain_by_more_than_the_noise_of_training() -> N
         "high": 1200.0,
         "dims": 3,
     }
-    found = load("intensity_rule").choose_whole_image_input(facts)
+    choice = load("intensity_rule").choose_whole_image_input(facts)
     head = np.array([35.0, 60.0, -1000.0, 1200.0], np.float32)[None, None]
-    scaled = load("normalization").scale_intensity(head, found["intensity"])
-    assert scaled.shape == (found["channels"], 1, 4)
+    scaled = load("normalization").scale_intensity(head, choice["intensity"])
+    assert scaled.shape == (choice["channels"], 1, 4)
     brain, blood, air, bone = scaled[:, 0].T
     assert np.abs(brain - blood).max() > 1.0
     assert np.abs(air - bone).min() > 3.0
 
 
 def test_named_channels_of_ct_have_a_window_each() -> None:
-    own = {"modality": "ct", "scales": {"Hounsfield units": 9}, "low": -1000.0, "high": 1200.0, "window": None}
-    found = load("intensity_rule").choose_whole_image_input({**own, "by_channel": {"early": own, "late": own}})
-    assert found == {"intensity": {"mode": "window", "low": -1000, "high": 1200, "mean": 0.4, "std": 0.3}}
+    channel_facts = {
+        "modality": "ct",
+        "scales": {"Hounsfield units": 9},
+        "low": -1000.0,
+        "high": 1200.0,
+        "window": None,
+    }
+    choice = load("intensity_rule").choose_whole_image_input(
+        {**channel_facts, "by_channel": {"early": channel_facts, "late": channel_facts}}
+    )
+    assert choice == {"intensity": {"mode": "window", "low": -1000, "high": 1200, "mean": 0.4, "std": 0.3}}

@@ -46,7 +46,7 @@ plan.main(["--minutes", "2", *sys.argv[2:]])
 """
 
 
-def made(project: Path, speed: float, *settings: str, cost: str = COST) -> tuple[dict[str, Any], str]:
+def make_plan_at_speed(project: Path, speed: float, *settings: str, cost: str = COST) -> tuple[dict[str, Any], str]:
     """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged to be shrunk."""
     words = ["--set", *settings] if settings else []
     done = call(project, "-c", cost, str(speed), *words)
@@ -69,11 +69,11 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
-    fast, told = made(project, 1e12)
-    assert "reduced" not in told
+    fast, printed = make_plan_at_speed(project, 1e12)
+    assert "reduced" not in printed
     assert fast["precision"] == "bf16", "the quicker one is taken"
-    slow, told = made(project, 1e4)
-    line = next(line for line in told.splitlines() if line.startswith("reduced"))
+    slow, printed = make_plan_at_speed(project, 1e4)
+    line = next(line for line in printed.splitlines() if line.startswith("reduced"))
     size = "patch" if "patch" in slow else "size"
     shrunk = sum(a < b for a, b in zip(slow[size], fast[size], strict=True))
     fewer = slow["batch"] < fast["batch"] or slow.get("folds", 1) < fast.get("folds", 1)
@@ -86,10 +86,10 @@ def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
 
 @pytest.mark.slow
 def test_what_was_set_is_kept(project: Path) -> None:
-    fast, _ = made(project, 1e12)
+    fast, _ = make_plan_at_speed(project, 1e12)
     size = "patch" if "patch" in fast else "size"
     fixed = [f"{size}={json.dumps(fast[size]).replace(' ', '')}", "precision=fp32"]
-    slow, _ = made(project, 1e4, *fixed)
+    slow, _ = make_plan_at_speed(project, 1e4, *fixed)
     assert slow[size] == fast[size]
     assert slow["precision"] == "fp32"
 
@@ -108,9 +108,9 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
         plan["size"] //= 2
         return f"size {plan['size']}" if plan["size"] >= 8 else ""
 
-    said = pace.reduce_plan(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
-    assert said == ["width 8", "size 32"]
-    assert "width 8; size 32" in pace.describe_reductions(said)[0]
+    messages = pace.reduce_plan(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
+    assert messages == ["width 8", "size 32"]
+    assert "width 8; size 32" in pace.describe_reductions(messages)[0]
     assert pace.describe_reductions([]) == []
     assert pace.reduce_plan(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], (
         "it ends where nothing helps"
@@ -149,8 +149,8 @@ def test_an_input_whose_size_costs_nothing_keeps_it(project: Path) -> None:
     """Steps that take as long at every size: a smaller input would show less for the same number of steps."""
     if project.name != "diagnosis":
         pytest.skip("other tasks also narrow networks and batches")
-    fast, _ = made(project, 1e12)
-    slow, printed = made(project, 0.5, "max_steps=400", cost=COST.replace("/ SPEED", "/ 1e12 + SPEED"))
+    fast, _ = make_plan_at_speed(project, 1e12)
+    slow, printed = make_plan_at_speed(project, 0.5, "max_steps=400", cost=COST.replace("/ SPEED", "/ 1e12 + SPEED"))
     assert slow["size"] == fast["size"]
     assert not slow["network"].get("stem")
     epochs = re.findall(r"([0-9.]+) epochs", printed)
@@ -161,17 +161,17 @@ def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was once chosen where it was slower: two cases were timed, and the batch had eight."""
     pace = load("time_budget")
     monkeypatch.setattr(pace, "has_native_bf16", lambda: True)
-    for half, wanted in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
+    for half, expected in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
         plan = {"precision": "fp32", "batch": 8}
-        seen = []
+        batches = []
 
-        def seconds(trial: dict[str, Any], half: float = half, seen: list[int] = seen) -> float:
-            seen.append(trial["batch"])
+        def seconds(trial: dict[str, Any], half: float = half, batches: list[int] = batches) -> float:
+            batches.append(trial["batch"])
             return half if trial["precision"] == "bf16" else 1.0
 
         pace.choose_precision(plan, pace.compare_in_turns(seconds))
-        assert plan == {"precision": wanted, "batch": 8}
-        assert set(seen) == {8}
+        assert plan == {"precision": expected, "batch": 8}
+        assert set(batches) == {8}
     plan = {"precision": "bf16", "batch": 8, "max_steps": 20}
     pace.choose_precision(plan, lambda plans: [0.1 if p["precision"] == "bf16" else 1.0 for p in plans])
     assert plan["precision"] == "fp32", "exactly so many steps are repeatable, whatever else the machine does"
@@ -185,14 +185,14 @@ def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 class Watch:
     """A clock that goes on by what each call takes."""
 
-    def __init__(self, taken: list[float]) -> None:
-        self.now, self.taken = 0.0, list(taken)
+    def __init__(self, call_seconds: list[float]) -> None:
+        self.now, self.call_seconds = 0.0, list(call_seconds)
 
     def monotonic(self) -> float:
         return self.now
 
     def call(self) -> None:
-        self.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+        self.now += self.call_seconds.pop(0) if len(self.call_seconds) > 1 else self.call_seconds[0]
 
 
 STEP_PLAN: dict[str, Any] = {"batch": 2, "least_batch": 1, "dims": 2, "device": "cpu", "network": {}, "minutes": 1.0}
@@ -201,25 +201,25 @@ STEP_PLAN: dict[str, Any] = {"batch": 2, "least_batch": 1, "dims": 2, "device": 
 class Clocked(torch.nn.Module):
     """A network whose passes take the next of some seconds on a watch; a RuntimeError without any."""
 
-    def __init__(self, watch: Watch, taken: list[float]) -> None:
+    def __init__(self, watch: Watch, call_seconds: list[float]) -> None:
         super().__init__()
-        self.line, self.watch, self.taken = torch.nn.Linear(1, 1), watch, list(taken)
+        self.line, self.watch, self.call_seconds = torch.nn.Linear(1, 1), watch, list(call_seconds)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        if not self.taken:
+        if not self.call_seconds:
             raise RuntimeError("not supported")
-        self.watch.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+        self.watch.now += self.call_seconds.pop(0) if len(self.call_seconds) > 1 else self.call_seconds[0]
         return {"loss": self.line(x).sum()}
 
 
-def clocked_costs(monkeypatch: pytest.MonkeyPatch, taken: dict[str, list[float]]) -> tuple[Any, list[str]]:
+def clocked_costs(monkeypatch: pytest.MonkeyPatch, step_seconds: dict[str, list[float]]) -> tuple[Any, list[str]]:
     """Costs of steps that take these seconds in each precision, and the precisions whose networks were built."""
     watch, built = Watch([0.0]), list[str]()
     monkeypatch.setattr(load("time_budget"), "time", watch)
 
     def build(plan: dict[str, Any]) -> torch.nn.Module:
         built.append(plan["precision"])
-        return Clocked(watch, taken[plan["precision"]])
+        return Clocked(watch, step_seconds[plan["precision"]])
 
     return load("step_cost").StepCosts(lambda plan, cases: {"x": torch.ones(cases, 1)}, build), built
 
@@ -230,10 +230,10 @@ def test_plans_are_compared_in_turns_and_each_network_is_built_once(monkeypatch:
     plans = [{**STEP_PLAN, "precision": name} for name in ("bf16", "fp32")]
     assert costs.compare_seconds(plans) == pytest.approx([0.2, 0.3])
     assert built == ["bf16", "fp32"]
-    other = {**plans[0], "minutes": 5.0, "folds": 3, "lr": 0.1}
-    assert costs.known_seconds(other, costs.measure_seconds) == pytest.approx(0.2)
+    longer_plan = {**plans[0], "minutes": 5.0, "folds": 3, "lr": 0.1}
+    assert costs.known_seconds(longer_plan, costs.measure_seconds) == pytest.approx(0.2)
     assert built == ["bf16", "fp32"], "the same step, so nothing was measured again"
-    assert costs.known_seconds({**other, "batch": 4}, costs.measure_seconds) == pytest.approx(0.2)
+    assert costs.known_seconds({**longer_plan, "batch": 4}, costs.measure_seconds) == pytest.approx(0.2)
     assert built == ["bf16", "fp32", "bf16"]
 
 
@@ -251,10 +251,10 @@ def test_a_precision_that_is_not_supported_takes_for_ever_and_is_not_remembered(
 def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold step of nine seconds ended the timing, and was the pace of a training whose steps took one."""
     pace = load("time_budget")
-    for timed, wanted in ((pace.min_seconds, 0.2), (pace.median_seconds, 0.3)):
+    for timed, expected in ((pace.min_seconds, 0.2), (pace.median_seconds, 0.3)):
         watch = Watch([first, 0.4, 0.2, 0.3])
         monkeypatch.setattr(pace, "time", watch)
-        assert timed(watch.call) == pytest.approx(wanted)
+        assert timed(watch.call) == pytest.approx(expected)
 
 
 def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
@@ -270,9 +270,9 @@ def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
     assert pace.TrainingCosts(step=float("inf")).count_steps(100, 10) == 0
     assert "of 100 s: 160 steps of 0.500 s" in pace.TrainingCosts(0.5, 0.0, 20.0).describe(100, 10)
     assert "of 4 s: 0 steps of 5.700 s" in pace.TrainingCosts(5.7).describe(4, 10)
-    counted = pace.TrainingCosts(5.7).describe(4, 10, 20)
-    assert counted.startswith("20 steps (max_steps) of 5.700 s (")
-    assert "about 114 s" in counted
+    description = pace.TrainingCosts(5.7).describe(4, 10, 20)
+    assert description.startswith("20 steps (max_steps) of 5.700 s (")
+    assert "about 114 s" in description
 
 
 def test_a_training_of_other_steps_than_planned_says_so() -> None:
@@ -301,23 +301,25 @@ def told_settings(project: Path) -> list[str]:
 
 def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     """`plan.py` forgot every edit, so that nobody could ask what an edited plan makes of its minutes."""
-    made(project, 1e12)
+    make_plan_at_speed(project, 1e12)
     file = project / "plan.json"
     plan = json.loads(file.read_text())
     edited = json.dumps({**plan, "minutes": 600, "note": "by hand", "device": "cpu", "threads": 1})
     file.write_text(edited)
 
-    def price(*more: str) -> str:
-        return call(project, "plan.py", "--time-only", *more).stdout
+    def price(*options: str) -> str:
+        return call(project, "plan.py", "--time-only", *options).stdout
 
     folds = int(plan.get("folds", 1))
     assert f"of {36000 / folds:.0f} s: " in price()
     assert f"of {60 / folds:.0f} s: " in price("--set", "minutes=1")
     assert file.read_text() == edited
     assert f"lr: {plan['lr']} -> 0.0123" in price("--keep", "--set", "lr=0.0123"), "what was changed is confirmed"
-    kept = json.loads(file.read_text())
-    assert (kept["lr"], kept["minutes"], kept["note"]) == (0.0123, 600, "by hand"), "changed in place, not made afresh"
-    assert set(told_settings(project)) - set(kept) <= {"tiles", "recipes"}, (
+    changed_plan = json.loads(file.read_text())
+    assert (changed_plan["lr"], changed_plan["minutes"], changed_plan["note"]) == (0.0123, 600, "by hand"), (
+        "changed in place, not made afresh"
+    )
+    assert set(told_settings(project)) - set(changed_plan) <= {"tiles", "recipes"}, (
         "the README names settings that the plan has"
     )
     done = call(project, "plan.py", "--time-only", "--set", "minuts=1", check=False)
@@ -357,33 +359,35 @@ def _ct(scale: str, shares: tuple[int, int], random: np.random.Generator) -> dic
 def test_the_window_of_8_bit_images_is_read_off_what_is_marked() -> None:
     scales, random = load("intensity_scales"), np.random.default_rng(0)
     half = [_ct(scales.HOUNSFIELD, (400, 100), random) for _ in range(5)]
-    other = [
+    eight_bit = [
         _ct("8 bit", (200, 400), random) for _ in range(5)
     ]  # sicker people: the shares differ, the densities do not
-    window = scales.infer_window([*half, *other])
+    window = scales.infer_window([*half, *eight_bit])
     assert window is not None
     assert window == pytest.approx((-1250, 250), abs=25)
-    units = scales.count_scales([*half, *other])
+    units = scales.count_scales([*half, *eight_bit])
     assert (
         f"{window[0]} to {window[1]} Hounsfield units"
         in scales.describe_mixed_scales({"scales": units, "window": window})[0]
     )
 
-    flat = [{**one, "by_class": [one["by_class"][0]]} for one in (*half, *other)]
+    flat = [{**scan, "by_class": [scan["by_class"][0]]} for scan in (*half, *eight_bit)]
     assert scales.infer_window(flat) is None, "one density tells no window"
     assert scales.infer_window(half) is None
-    assert scales.infer_window(other) is None
-    assert scales.infer_window([*half, {**other[0], "scale": "fractions"}]) is None
-    assert scales.infer_window([{**one, "by_class": []} for one in (*half, *other)]) is None, "boxes mark no voxels"
+    assert scales.infer_window(eight_bit) is None
+    assert scales.infer_window([*half, {**eight_bit[0], "scale": "fractions"}]) is None
+    assert scales.infer_window([{**scan, "by_class": []} for scan in (*half, *eight_bit)]) is None, (
+        "boxes mark no voxels"
+    )
 
 
 def test_both_halves_come_to_one_scale() -> None:
     scale, rule = load("preprocess").scale_intensity, load("intensity_scales").mixed_ct_rule((-1250, 250))
     units = np.array([[-2000.0, -850.0, -300.0, 40.0, 3000.0]], np.float32)
-    shown = np.clip((units + 1250) / 1500 * 255, 0, 255).astype(np.uint8)
-    np.testing.assert_allclose(scale(units, rule), scale(shown, rule), atol=0.02)
-    plain = {key: value for key, value in rule.items() if key != "eight_bit"}
-    assert np.abs(scale(units, plain) - scale(shown, plain)).max() > 1.0
+    eight_bit = np.clip((units + 1250) / 1500 * 255, 0, 255).astype(np.uint8)
+    np.testing.assert_allclose(scale(units, rule), scale(eight_bit, rule), atol=0.02)
+    hounsfield_rule = {key: value for key, value in rule.items() if key != "eight_bit"}
+    assert np.abs(scale(units, hounsfield_rule) - scale(eight_bit, hounsfield_rule)).max() > 1.0
 
 
 def test_a_plan_is_written_for_people(tmp_path: Path) -> None:
@@ -424,12 +428,15 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:
-    told = load("time_budget").describe_epochs
-    assert told({"max_epochs": load("time_budget").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
-    assert told({"max_epochs": 10}, 130, 13) == "10.0 epochs of 13 steps"
-    assert told({"max_epochs": 1000}, 130, 13) == "only 10.0 of max_epochs=1000 epochs of 13 steps fit"
-    assert told({"max_epochs": 1000}, 492_931, 13) == "max_epochs ends it after 1000 epoch(s) of 13 steps, 3 % of these"
+    describe = load("time_budget").describe_epochs
+    assert describe({"max_epochs": load("time_budget").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
+    assert describe({"max_epochs": 10}, 130, 13) == "10.0 epochs of 13 steps"
+    assert describe({"max_epochs": 1000}, 130, 13) == "only 10.0 of max_epochs=1000 epochs of 13 steps fit"
     assert (
-        told({"max_epochs": 1}, 492_931, 13)
+        describe({"max_epochs": 1000}, 492_931, 13)
+        == "max_epochs ends it after 1000 epoch(s) of 13 steps, 3 % of these"
+    )
+    assert (
+        describe({"max_epochs": 1}, 492_931, 13)
         == "max_epochs ends it after 1 epoch(s) of 13 steps, less than 1 % of these"
     )

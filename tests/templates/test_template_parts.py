@@ -28,7 +28,7 @@ def test_cache_is_built_once_and_follows_the_plan(tmp_path: Path, monkeypatch: p
     paths = _files(tmp_path, 6)
     calls: list[str] = []
     real = cache.prepare_image
-    monkeypatch.setattr(cache, "prepare_image", lambda path, *rest: calls.append(path) or real(path, *rest))
+    monkeypatch.setattr(cache, "prepare_image", lambda path, *arguments: calls.append(path) or real(path, *arguments))
     first, readable = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
     again, _ = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
     assert sorted(calls) == sorted(paths)
@@ -42,14 +42,14 @@ def test_interrupted_cache_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     paths = _files(tmp_path, 6)
     real, calls = cache.prepare_image, []
 
-    def dies(path: str, *rest: object) -> np.ndarray:
+    def interrupted_prepare(path: str, *arguments: object) -> np.ndarray:
         calls.append(path)
         if len(calls) == 5:
             raise KeyboardInterrupt
-        return real(path, *rest)
+        return real(path, *arguments)
 
     monkeypatch.setattr(cache, "_SHARD_CASES", 2)
-    monkeypatch.setattr(cache, "prepare_image", dies)
+    monkeypatch.setattr(cache, "prepare_image", interrupted_prepare)
     with pytest.raises(KeyboardInterrupt):
         cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
     data, _ = cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
@@ -123,13 +123,13 @@ def test_a_quarter_turn_keeps_a_long_image_in_proportion() -> None:
 def test_plan_from_the_example_and_its_overrides(project: Path, run: Run) -> None:
     run("example/make_example.py", "--cases", "40")
     (project / "Datapath" / "test.json").unlink()  # it must not be needed
-    said = run(
+    printed = run(
         "plan.py", "--minutes", "3", "--set", "lr=0.01", "network.name=resnet18", "size=[24,24]", "folds=1"
     ).stdout
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["lr"], plan["network"]["name"], plan["size"]) == (0.01, "resnet18", [24, 24])
     assert (plan["classes"], plan["dims"], plan["channels"], plan["folds"]) == (["disc", "square"], 2, 1, 1)
-    assert "32 cases of 16 patients" in said
+    assert "32 cases of 16 patients" in printed
     assert run("plan.py", "--set", "speed=3", check=False).returncode != 0
     run("-c", WEIGHTS)
 
@@ -189,7 +189,7 @@ def test_a_misspelled_setting_is_refused() -> None:
     settings.apply_override(plan, "network.width=3")
     settings.apply_override(plan, "max_steps=5")
     assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "seed": 0, "max_steps": 5}
-    for wrong, told in (
+    for wrong, message in (
         ("netwrok.width=3", r"not KEY=VALUE with a key of plan\.json"),
         ("lr.x=1", r"not KEY=VALUE with a key of plan\.json"),
         ("lr", r"not KEY=VALUE with a key of plan\.json"),
@@ -199,7 +199,7 @@ def test_a_misspelled_setting_is_refused() -> None:
         ("task=report", "follows from the data"),
         *((f"seed={value}", "a whole number from 0") for value in ("-1", "abc", "1.5", "true", "4294967296")),
     ):
-        with pytest.raises(SystemExit, match=told):
+        with pytest.raises(SystemExit, match=message):
             settings.apply_override(plan, wrong)
     with pytest.raises(SystemExit, match="has no setting 'filters'"):
         settings.apply_override({**plan, "task": "diagnosis"}, "network.filters=[8,16]")
@@ -215,9 +215,9 @@ def test_answers_are_written_whatever_the_files_are_called(
     assert (call.paths, call.batch, call.masks, call.base_folder) == (["肺.png"], 4, out.parent / "masks", out.parent)
     assert calling.write_answers([{"image": "肺.png"}], call) == 0
     assert "肺" in out.read_text(encoding="utf-8")
-    odd = os.fsdecode(b"\xff.png")
-    assert calling.write_answers(iter([{"image": odd, "error": f"{odd}: no image"}]), call) == 1
-    assert json.loads(out.read_text())[0]["image"] == odd
+    odd_path = os.fsdecode(b"\xff.png")
+    assert calling.write_answers(iter([{"image": odd_path, "error": f"{odd_path}: no image"}]), call) == 1
+    assert json.loads(out.read_text())[0]["image"] == odd_path
 
     (tmp_path / "list.json").write_text('[["a.dcm", "b.dcm"]]')
     call = calling.parse_call(

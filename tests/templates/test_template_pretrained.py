@@ -42,9 +42,9 @@ def _save(kind: str, place: Path, labels: int = 5) -> Any:
     return model
 
 
-def _plan(place: Path | None, config: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _plan(place: Path | None, config: dict[str, Any], **overrides: Any) -> dict[str, Any]:
     network = {"config": config, "dropout": 0.0} | ({"pretrained": str(place)} if place else {})
-    return {"classes": ["a", "b", "c"], "dims": 2, "channels": 3, "network": network, **more}
+    return {"classes": ["a", "b", "c"], "dims": 2, "channels": 3, "network": network, **overrides}
 
 
 @pytest.mark.parametrize("kind", sorted(SMALL))
@@ -56,10 +56,10 @@ def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path, kind: str) -> No
     assert "id2label" not in config
     torch.manual_seed(2)
     model = pretrained.build_pretrained(_plan(tmp_path / "net", config)).eval()
-    own, other = model.inner.state_dict(), saved.state_dict()
+    loaded_state, saved_state = model.inner.state_dict(), saved.state_dict()
     body = [name for name, _ in saved.named_parameters() if not pretrained.is_head(name)]
     assert len(body) > 4
-    assert all(torch.equal(own[name], other[name]) for name in body)
+    assert all(torch.equal(loaded_state[name], saved_state[name]) for name in body)
     size = files.fit_size(config, [28, 28])
     assert size == ([32, 32] if kind in ("vit", "swin") else [64, 64])
     answer = model(torch.randn(2, 3, *size))
@@ -83,8 +83,8 @@ def test_densenet_weights_from_one_file(tmp_path: Path, naming: str) -> None:
     save_file(weights, str(tmp_path / "dense.safetensors"))
     config = files.read_config(tmp_path / "dense.safetensors")
     assert config == {"model_type": "monai-densenet121", "num_channels": 3, "dims": 2}
-    own = pretrained.build_pretrained(_plan(tmp_path / "dense.safetensors", config)).state_dict()
-    assert all(torch.equal(own[key], saved[key]) for key in own if not pretrained.is_head(key))
+    state = pretrained.build_pretrained(_plan(tmp_path / "dense.safetensors", config)).state_dict()
+    assert all(torch.equal(state[key], saved[key]) for key in state if not pretrained.is_head(key))
     with pytest.raises(files.PretrainedError, match="2D"):
         pretrained.build_pretrained({**_plan(tmp_path / "dense.safetensors", config), "dims": 3})
 
@@ -132,9 +132,9 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
         "torch.optim.AdamW.__init__ = spy\n"
         "assert train.main([]) == 0\nexport.main([])"
     )
-    said = run("-c", code).stdout
-    assert "weights start from models--someone--tiny" in said
-    rates = ast.literal_eval(said.split("RATES ")[1].splitlines()[0])
+    printed = run("-c", code).stdout
+    assert "weights start from models--someone--tiny" in printed
+    rates = ast.literal_eval(printed.split("RATES ")[1].splitlines()[0])
     assert [rate for rate, _ in rates] == [1e-4, 1e-4, 1e-3, 1e-3]  # the body's weights and biases, then the head's
     assert [count for _, count in rates][2:] == [1, 1]
     plan = json.loads((project / "plan.json").read_text())

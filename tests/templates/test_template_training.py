@@ -38,10 +38,10 @@ def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, 
     results = json.loads((project / "out.json").read_text())
     assert "gone.png" in results[-1]["error"]
     for result in results[:-1]:
-        shown = result["saliency"]
-        assert shown["score"] == pytest.approx(result["probabilities"][result["prediction"]])
-        assert shown["class"] == result["prediction"]
-        assert Image.open(project / shown["map"]).size == Image.open(project / result["image"]).size
+        saliency = result["saliency"]
+        assert saliency["score"] == pytest.approx(result["probabilities"][result["prediction"]])
+        assert saliency["class"] == result["prediction"]
+        assert Image.open(project / saliency["map"]).size == Image.open(project / result["image"]).size
     assert {result["saliency"]["method"] for result in results[:-1]} <= {"hirescam", "occlusion"}
     assert [result["image"] for result in results[:-1]] == paths
     assert all(sum(result["probabilities"].values()) == pytest.approx(1) for result in results[:-1])
@@ -50,18 +50,18 @@ def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, 
     strange = {"noise": rng.integers(0, 255, (32, 32, 3)), "blank": np.full((32, 32), 90)}
     for name, pixels in strange.items():
         Image.fromarray(pixels.astype(np.uint8)).save(project / f"{name}.png")
-    odd = json.loads(run(str(moved / "predict.py"), "noise.png", "blank.png").stdout)
-    assert [one["out_of_distribution"] for one in odd] == [True, True], odd
-    assert odd[1]["why"].startswith("the image is blank")
-    known = json.loads((moved / "config.json").read_text())
-    assert known["familiar"]["typical"].keys() == {"look", "features"}
-    assert "20 are needed" in known["sets"]["unavailable"]
+    strange_answers = json.loads(run(str(moved / "predict.py"), "noise.png", "blank.png").stdout)
+    assert [answer["out_of_distribution"] for answer in strange_answers] == [True, True], strange_answers
+    assert strange_answers[1]["why"].startswith("the image is blank")
+    config = json.loads((moved / "config.json").read_text())
+    assert config["familiar"]["typical"].keys() == {"look", "features"}
+    assert "20 are needed" in config["sets"]["unavailable"]
     assert (moved / "familiar.safetensors").stat().st_size < 100_000, "means and spreads, and no image"
     code = f"import sys, json; sys.path.insert(0, {str(moved)!r}); from predict import predict; "
     code += f"print(json.dumps(predict({paths!r}, batch=1)))"
     single = json.loads(run("-c", code).stdout)
-    for one, other in zip(single, results, strict=False):
-        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+    for single_answer, batch_answer in zip(single, results, strict=False):
+        assert single_answer["probabilities"] == pytest.approx(batch_answer["probabilities"], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ def test_a_killed_training_goes_on_with_the_same_schedule(project: Path, run: Ru
     run("plan.py", *FAST, "--set", "device=cpu", "folds=1", "max_steps=40")
     spent = train_until_killed(project)
     assert not (project / "Logout/log.csv").exists(), "killed long before the end of the first epoch"
-    said = run("train.py", "--resume").stdout
-    assert "going on from checkpoint-1 " in said
+    printed = run("train.py", "--resume").stdout
+    assert "going on from checkpoint-1 " in printed
     rows = list(csv.DictReader((project / "Logout/log.csv").open()))
     epoch = json.loads((project / "plan.json").read_text())["expected"]["epoch_steps"]
     assert int(rows[0]["step"]) == epoch > 2, "the rest of the first epoch"

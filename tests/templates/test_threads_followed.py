@@ -31,7 +31,7 @@ def test_work_of_the_allowed_processors_is_added_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "most", "busy", "own", "free"),
+    ("cores", "max_cores", "busy", "own_busy", "free"),
     [
         (2, 2, 2.0, 2.0, 2),  # the training alone
         (2, 2, 2.0, 0.8, 1),  # beside three programs
@@ -45,13 +45,15 @@ def test_work_of_the_allowed_processors_is_added_up() -> None:
         (16, 4, 14.0, 0.0, 2),
     ],
 )
-def test_cores_are_free_that_others_do_not_work_on(there: int, most: int, busy: float, own: float, free: int) -> None:
-    before = threads.Load(100.0, 50.0, 7.0, there)
-    assert threads.free_cores(most, before, threads.Load(101.0, 50.0 + busy, 7.0 + own, there)) == free
+def test_cores_are_free_that_others_do_not_work_on(
+    cores: int, max_cores: int, busy: float, own_busy: float, free: int
+) -> None:
+    before = threads.Load(100.0, 50.0, 7.0, cores)
+    assert threads.free_cores(max_cores, before, threads.Load(101.0, 50.0 + busy, 7.0 + own_busy, cores)) == free
 
 
-def _at(clock: float, others: float) -> Any:
-    return threads.Load(clock, others, 0.0, 4)
+def _at(clock: float, busy: float) -> Any:
+    return threads.Load(clock, busy, 0.0, 4)
 
 
 def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +66,16 @@ def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatc
         fixed = [
             threads.ThreadFollower(plan, lambda: _at(now[0], load[0])) for plan in ({"threads": 3}, {"max_steps": 9})
         ]
-        seen = []
-        for second, others in ((2, 6.0), (6, 18.0), (12, 36.0), (18, 36.0), (30, 42.0)):
-            now[0], load[0] = float(second), others
-            for one in fixed:
-                one.follow()
+        thread_counts = []
+        for second, busy in ((2, 6.0), (6, 18.0), (12, 36.0), (18, 36.0), (30, 42.0)):
+            now[0], load[0] = float(second), busy
+            for follower in fixed:
+                follower.follow()
             followed.follow()
-            seen.append(torch.get_num_threads())
-        assert seen == [4, 1, 1, 4, 4], "not looked at before its time; three at work, three at work, none, half a core"
+            thread_counts.append(torch.get_num_threads())
+        assert thread_counts == [4, 1, 1, 4, 4], (
+            "not looked at before its time; three at work, three at work, none, half a core"
+        )
         nothing = threads.ThreadFollower({}, lambda: None)
         now[0] = 99.0
         nothing.follow()

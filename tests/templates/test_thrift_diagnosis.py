@@ -17,10 +17,10 @@ def thrift() -> ModuleType:
 @pytest.mark.parametrize(("epochs", "zoom"), [(5, 0.05), (60, 0.05), (130, 0.1), (200, 0.15), (900, 0.15)])
 def test_the_fewer_the_epochs_the_less_images_are_altered(thrift: ModuleType, epochs: float, zoom: float) -> None:
     plan = {"augment": {"flip": ["h"], "zoom": 0.15, "rotate": 15}}
-    said = thrift.weaken_augmentation(plan, epochs, set())
+    messages = thrift.weaken_augmentation(plan, epochs, set())
     assert plan["augment"]["flip"] == ["h"], "mirroring is no matter of strength"
     assert plan["augment"]["zoom"] == pytest.approx(zoom, abs=1e-3)
-    assert bool(said) == (epochs < 200)
+    assert bool(messages) == (epochs < 200)
 
 
 def test_alterations_that_were_set_stay(thrift: ModuleType) -> None:

@@ -31,8 +31,8 @@ def test_an_unknown_label_has_no_loss(part: Part) -> None:
     logits = torch.randn(4, 2, requires_grad=True)
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     soft = labels * 0.9 + 0.05
-    plain = torch.nn.functional.binary_cross_entropy_with_logits(logits, soft, pos_weight=torch.tensor([1.0, 3.0]))
-    assert torch.allclose(loss(logits, labels), plain)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, soft, pos_weight=torch.tensor([1.0, 3.0]))
+    assert torch.allclose(loss(logits, labels), expected)
     labels[1, 0] = torch.nan
     grad = torch.autograd.grad(loss(logits, labels), logits)[0]
     assert float(grad[1, 0]) == 0
@@ -40,7 +40,7 @@ def test_an_unknown_label_has_no_loss(part: Part) -> None:
     assert bool(torch.isfinite(loss(logits, torch.full((4, 2), torch.nan))))
 
 
-def drawn(cases: int = 240) -> tuple[np.ndarray, np.ndarray]:
+def draw_cases(cases: int = 240) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, (cases, 2)).astype(np.float32)
     return 2 * labels - 1 + rng.normal(0, 1, (cases, 2)), labels
@@ -49,16 +49,16 @@ def drawn(cases: int = 240) -> tuple[np.ndarray, np.ndarray]:
 def test_figures_of_a_class_are_those_of_its_known_cases(part: Part) -> None:
     kinds = part("m3b.training.diagnosis.targets")
     kind = kinds.get_target({"task": "diagnosis", "classes": ["a", "b"], "multi_label": True})
-    logits, labels = drawn()
+    logits, labels = draw_cases()
     unknown = labels.copy()
     unknown[160:, 1] = np.nan
-    whole, first = kind.figures(logits, labels), kind.figures(logits[:160], labels[:160])
-    some = kind.figures(logits, unknown)
+    full_figures, first = kind.figures(logits, labels), kind.figures(logits[:160], labels[:160])
+    partial_figures = kind.figures(logits, unknown)
     ranks = part("m3b.training.ranking_metrics")
     areas = ranks.auroc(labels[:, 0], logits[:, 0]), ranks.auroc(labels[:160, 1], logits[:160, 1])
-    assert some["auroc"] == pytest.approx(np.mean(areas))
-    assert some != whole
-    assert some != first
+    assert partial_figures["auroc"] == pytest.approx(np.mean(areas))
+    assert partial_figures != full_figures
+    assert partial_figures != first
     assert kind.recall(logits, unknown)["b"].endswith(f"of {int(labels[:160, 1].sum())}")
     assert np.isfinite(kind.strata(unknown)).all()
     assert np.isfinite(kind.view_loss(logits, unknown))
@@ -69,7 +69,7 @@ def test_calibration_of_a_class_is_that_of_its_known_cases(part: Part) -> None:
     kind = part("m3b.training.diagnosis.targets").get_target(
         {"task": "diagnosis", "classes": ["a", "b"], "multi_label": True}
     )
-    logits, labels = drawn()
+    logits, labels = draw_cases()
     unknown = labels.copy()
     unknown[160:, 1] = np.nan
     patients = [f"p{case}" for case in range(240)]

@@ -17,9 +17,9 @@ def test_networks_of_different_scale_are_not_ranked_against_each_other() -> None
     labels = np.stack([~truth, truth], axis=1).astype(np.float32)
     ranks = load("ranking_metrics")
     areas = [ranks.auroc(truth[networks == k], scores[networks == k]) for k in range(3)]
-    found = ranks.macro_auroc(labels, np.stack([-shifted, shifted], axis=1), networks)
-    assert found == pytest.approx(np.mean(areas), abs=0.005)
-    assert ranks.macro_auroc(labels, np.stack([-shifted, shifted], axis=1)) < found - 0.1
+    auroc = ranks.macro_auroc(labels, np.stack([-shifted, shifted], axis=1), networks)
+    assert auroc == pytest.approx(np.mean(areas), abs=0.005)
+    assert ranks.macro_auroc(labels, np.stack([-shifted, shifted], axis=1)) < auroc - 0.1
     one_sided = np.where(truth, 1, networks)
     assert ranks.macro_auroc(labels, np.stack([-scores, scores], axis=1), one_sided) > 0.5
 

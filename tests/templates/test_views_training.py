@@ -25,9 +25,9 @@ def test_views_are_gathered_and_missing_ones_told(studies: ModuleType) -> None:
     images, places = studies.index_views([["a", "b"], "c", ["d", "e", "f"]], PLAN)
     assert images == ["a", "b", "c", "d", "e"], "a third view has no room"
     assert places.tolist() == [[0, 1], [2, -1], [3, 4]]
-    pixels, there = studies.gather_views(np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1) + 1, places)
+    pixels, is_present = studies.gather_views(np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1) + 1, places)
     assert pixels[..., 0, 0, 0].tolist() == [[1, 2], [3, 0], [4, 5]]
-    assert there.tolist() == [[1, 1], [1, 0], [1, 1]]
+    assert is_present.tolist() == [[1, 1], [1, 0], [1, 1]]
     records = [{"image_path": ["a", "b"], "several": "views"}, {"image_path": "c"}]
     assert studies.count_views(records) == 2
     assert studies.count_views([{"image_path": ["a", "b"]}]) == 1, "slices of a volume"
@@ -41,13 +41,13 @@ def test_the_order_of_views_and_what_stands_for_a_missing_one_do_not_matter(stud
     pair = torch.randn(3, 2, 1, 16, 16)
     both = torch.ones(3, 2)
     with torch.no_grad():
-        found = model(pair, views=both)["logits"]
-        assert torch.allclose(found, model(pair.flip(1), views=both)["logits"], atol=1e-5)
+        logits = model(pair, views=both)["logits"]
+        assert torch.allclose(logits, model(pair.flip(1), views=both)["logits"], atol=1e-5)
         alone = torch.tensor([[1.0, 0.0]] * 3)
-        other = pair.clone()
-        other[:, 1] = 7.0
-        assert torch.allclose(model(pair, views=alone)["logits"], model(other, views=alone)["logits"], atol=1e-5)
-        assert not torch.allclose(found, model(pair, views=alone)["logits"], atol=1e-3)
+        changed_pair = pair.clone()
+        changed_pair[:, 1] = 7.0
+        assert torch.allclose(model(pair, views=alone)["logits"], model(changed_pair, views=alone)["logits"], atol=1e-5)
+        assert not torch.allclose(logits, model(pair, views=alone)["logits"], atol=1e-3)
     with pytest.raises(ValueError, match="`views` is required"):
         model(pair)
 
@@ -59,11 +59,11 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     place = project / "data/example"
     place.mkdir(parents=True)
     for number in range(120):
-        ill, shown = number % 2, int(random.integers(2))
+        ill, finding_view = number % 2, int(random.integers(2))
         names = []
         for view in range(1 if number % 5 == 4 else 2):
             image = random.normal(80, 12, (32, 32))
-            if ill and (view == shown or number % 5 == 4):
+            if ill and (view == finding_view or number % 5 == 4):
                 image[8:24, 8:24] += 90
             names.append(f"data/example/s{number:03d}_{view}.png")
             Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(project / names[-1])
@@ -80,11 +80,11 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     cases = [records[1]["image_path"], records[1]["image_path"][0], ["data/example/gone.png"]]
     (project / "cases.json").write_text(json.dumps(cases))
     run("Deliver/predict.py", "--list", "cases.json", "-o", "out.json", check=False)
-    both, one, gone = json.loads((project / "out.json").read_text())
+    both, single_view, missing = json.loads((project / "out.json").read_text())
     assert both["image"] == cases[0]
     assert both["probabilities"]["ill"] > 0.5
-    assert 0 <= one["probabilities"]["ill"] <= 1
-    assert "error" in gone
+    assert 0 <= single_view["probabilities"]["ill"] <= 1
+    assert "error" in missing
     code = (
         f"import sys, json; sys.path.insert(0, 'Deliver'); import parts; case = {cases[0]!r}\n"
         "part = parts.parts()['model']; [pair] = parts.examples([case])['model']\n"
