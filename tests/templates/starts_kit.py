@@ -78,7 +78,7 @@ TOWER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 WORDS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20}
 
 
-def hub(kind: str) -> Any:
+def transformers_model(kind: str) -> Any:
     """A model of transformers, whole: with its tower of words or its decoder."""
     import transformers as t
 
@@ -104,7 +104,7 @@ def hub(kind: str) -> Any:
 
 def sam_original() -> tuple[Tensors, dict[str, Any]]:
     """SAM's encoder under the names of its authors' code."""
-    model = hub("sam")
+    model = transformers_model("sam")
     arch = {**model.config.vision_config.to_dict(), "model_type": "sam_vision_model"}
     names = {
         "vision_encoder.": "image_encoder.", "patch_embed.projection": "patch_embed.proj", ".layers.": ".blocks.",

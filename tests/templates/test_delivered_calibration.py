@@ -68,7 +68,9 @@ def kind_of(parts: dict[str, ModuleType], multi: bool = False, classes: int = 3)
     return parts["kinds"].get_target(plan)
 
 
-def delivered(parts: dict[str, ModuleType], calibration: dict[str, Any], new: np.ndarray, multi: bool) -> np.ndarray:
+def ensemble_probabilities(
+    parts: dict[str, ModuleType], calibration: dict[str, Any], new: np.ndarray, multi: bool
+) -> np.ndarray:
     """Probabilities as predict.py gives them."""
     adjusted = parts["calibration"].apply_calibration(new.mean(axis=0), calibration)
     return np.asarray(parts["calibration"].probabilities(adjusted, multi))
@@ -86,10 +88,12 @@ def test_the_delivered_average_is_as_calibrated_as_a_perfect_model_of_so_many_ca
         calibration = kind_of(parts, multi).calibrate(
             data.logits, data.labels, data.patients, data.shared, data.networks
         )
-        p, truth = delivered(parts, calibration, data.new, multi)[:cases], data.truth[:cases]
+        p, truth = ensemble_probabilities(parts, calibration, data.new, multi)[:cases], data.truth[:cases]
         errors.append(error_of(p, truth, multi))
         single_calibration = parts["calibration"].fit_calibration(data.logits, data.labels, multi)
-        alone = [delivered(parts, single_calibration, network[None], multi)[:cases] for network in data.new]
+        alone = [
+            ensemble_probabilities(parts, single_calibration, network[None], multi)[:cases] for network in data.new
+        ]
         before.append(error_of(np.mean(alone, axis=0), truth, multi))
         chance = []
         for _ in range(60):
@@ -111,7 +115,7 @@ def test_sets_of_the_delivered_average_hold_what_they_promise(
             data.logits, data.labels, data.patients, data.shared, data.networks
         )
         assert calibration["sets"]["patients"] == HELD_OUT_CASES
-        in_set = delivered(parts, calibration, data.new, multi) >= np.array(calibration["sets"]["cuts"])
+        in_set = ensemble_probabilities(parts, calibration, data.new, multi) >= np.array(calibration["sets"]["cuts"])
         covered.append(in_set[data.truth > 0.5].mean())
     assert 0.88 <= np.mean(covered) <= 0.92, covered
 
@@ -127,7 +131,7 @@ def test_thresholds_of_the_delivered_average_have_its_best_f1(parts: dict[str, M
         calibration = kind_of(parts, True).calibrate(
             data.logits, data.labels, data.patients, data.shared, data.networks
         )
-        scores = delivered(parts, calibration, data.new, True)
+        scores = ensemble_probabilities(parts, calibration, data.new, True)
         best = parts["calibration"].best_thresholds(scores, data.truth > 0.5)
         lost.append(f1(scores, data.truth, best) - f1(scores, data.truth, calibration["thresholds"]))
     assert np.mean(lost) < 0.015, lost
@@ -243,7 +247,7 @@ def test_so_few_patients_that_each_is_needed_are_still_shared_out(patients: int,
 SETTINGS = ("device=cpu", "network.width=8", "size=[24,24]", "max_steps=30", "threads=1", "precision=fp32")
 
 
-def trained(run: Run, project: Path, *settings: str, cases: int = 100) -> dict[str, Any]:
+def train_example(run: Run, project: Path, *settings: str, cases: int = 100) -> dict[str, Any]:
     run("example/make_example.py", "--cases", str(cases))
     run("plan.py", "--minutes", "3", "--set", *SETTINGS, *settings)
     run("train.py")
@@ -251,7 +255,7 @@ def trained(run: Run, project: Path, *settings: str, cases: int = 100) -> dict[s
     return dict(json.loads((project / "Deliver/config.json").read_text()))
 
 
-def answers_of(run: Run, project: Path, images: list[Any], **changes: Any) -> list[dict[str, Any]]:
+def predict_images(run: Run, project: Path, images: list[Any], **changes: Any) -> list[dict[str, Any]]:
     """What the deliverable says with some entries of its config changed."""
     file = project / "Deliver/config.json"
     text = file.read_text()
@@ -265,11 +269,11 @@ def answers_of(run: Run, project: Path, images: list[Any], **changes: Any) -> li
 def test_what_is_stored_follows_from_the_answers_of_the_delivered_model(
     project: Path, run: Run, parts: dict[str, ModuleType]
 ) -> None:
-    config = trained(run, project, "folds=3", "cross_validation=false", cases=160)
+    config = train_example(run, project, "folds=3", "cross_validation=false", cases=160)
     assert len(config["weights"]) == 3
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
     assert {row["fold"] for row in rows} == {-1}, "no network was trained on any of them, and all answer together"
-    answers = answers_of(run, project, [row["image"] for row in rows], temperature=1.0, bias=0.0)
+    answers = predict_images(run, project, [row["image"] for row in rows], temperature=1.0, bias=0.0)
     logits = np.log([list(answer["probabilities"].values()) for answer in answers])
     labels = np.array([[float(name in row["labels"]) for name in config["classes"]] for row in rows])
     kind = parts["kinds"].get_target({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
@@ -287,7 +291,7 @@ def test_what_is_stored_follows_from_the_answers_of_the_delivered_model(
 def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_none_has(
     project: Path, run: Run, parts: dict[str, ModuleType]
 ) -> None:
-    config = trained(run, project, "folds=3")
+    config = train_example(run, project, "folds=3")
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
     assert {row["fold"] for row in rows} == {0, 1, 2}
     assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))
@@ -304,14 +308,14 @@ def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_no
         assert config[name] == again[name], name
     files, calibrated = config["weights"], parts["calibration"]
     fold_rows = [row for row in rows if row["fold"] == 1]
-    answers = answers_of(run, project, [row["image"] for row in fold_rows], weights=files[1:2])
+    answers = predict_images(run, project, [row["image"] for row in fold_rows], weights=files[1:2])
     places = [at for at, row in enumerate(rows) if row["fold"] == 1]
     expected = calibrated.probabilities(
         calibrated.apply_calibration(stored["logits"][places], config["alone"][files[1]]), False
     )
     probabilities = np.array([list(answer["probabilities"].values()) for answer in answers])
     assert probabilities == pytest.approx(expected, abs=2e-4), "a network alone is calibrated as such"
-    together = answers_of(run, project, [row["image"] for row in rows])
+    together = predict_images(run, project, [row["image"] for row in rows])
     probabilities = np.array([list(answer["probabilities"].values()) for answer in together])
     means = calibrated.probabilities(calibrated.apply_calibration(stored["shared"].mean(axis=0), config), False)
     distances = np.abs(probabilities[:, None] - means[None]).max(axis=2)

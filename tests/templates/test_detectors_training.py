@@ -27,7 +27,7 @@ def _make_project(tmp_path: Path, dims: str = "2") -> Path:
     return project
 
 
-def _delivered(project: Path, name: str) -> dict[str, object]:
+def _deliver(project: Path, name: str) -> dict[str, object]:
     """Exports, moves the deliverable away from the project, and asks it there."""
     ask(project, "export.py")
     image = (project / json.loads((project / "Datapath/test.json").read_text())[1]["image_path"]).resolve()
@@ -62,7 +62,7 @@ def test_from_weights_of_torchvision_to_answers(kind: str, weights: str, tmp_pat
     assert plan["scratch"]["network"]["name"] == kind
     ask(project, "train.py")
     shutil.rmtree(folder)
-    config = _delivered(project, "torchvision")
+    config = _deliver(project, "torchvision")
     assert str(tmp_path) not in json.dumps(config)
     assert config["start"]["chosen"] == "pretrained"  # type: ignore[index]
 
@@ -75,23 +75,23 @@ def test_weights_of_another_detector_cut_or_pickled_are_refused(tmp_path: Path) 
     project = _make_project(tmp_path)
     folder = put_detector(project, "retinanet", tmp_path / "weights")
 
-    def refused(*settings: str) -> str:
+    def refusal_message(*settings: str) -> str:
         done = ask(project, "plan.py", "--minutes", "1", "--set", *settings, *STEPS, check=False)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         return done.stderr
 
-    assert "belong to retinanet" in refused("network.detector=fcos", f"network.pretrained={folder}")
+    assert "belong to retinanet" in refusal_message("network.detector=fcos", f"network.pretrained={folder}")
     tensors = load_file(str(folder / "model.safetensors"))
     lacking = {name: value for name, value in tensors.items() if name != "head.regression_head.conv.2.weight"}
     save_file(lacking, str(folder / "model.safetensors"))
-    assert "1 of " in (message := refused(f"network.pretrained={folder}"))
+    assert "1 of " in (message := refusal_message(f"network.pretrained={folder}"))
     assert "tensors are missing (parts.net.head" in message or "tensors are missing (head" in message
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
-    assert "damaged, cut off" in refused("network.detector=retinanet", f"network.pretrained={folder}")
+    assert "damaged, cut off" in refusal_message("network.detector=retinanet", f"network.pretrained={folder}")
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "retinanet.pth")
-    assert "m3b models convert" in refused("network.detector=retinanet", f"network.pretrained={folder}")
+    assert "m3b models convert" in refusal_message("network.detector=retinanet", f"network.pretrained={folder}")
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_monais_retinanet_in_volumes(tmp_path: Path) -> None:
     project = _make_project(tmp_path, "3")
     ask(project, "plan.py", "--minutes", "1", "--set", "network.detector=retinanet3d", 'augment.flip=["h"]', *STEPS)
     ask(project, "train.py")
-    config = _delivered(project, "monai")
+    config = _deliver(project, "monai")
     assert config["plan"]["network"]["detector"] == "retinanet3d"  # type: ignore[index]
 
 
@@ -112,5 +112,5 @@ def test_folds_of_a_librarys_detector_answer_together(tmp_path: Path) -> None:
     ask(project, "train.py")
     shutil.rmtree(project / "Logout/fold1")
     assert "2 folds" in ask(project, "train.py", "--resume").stdout or (project / "Logout/fold1/done.json").exists()
-    config = _delivered(project, "torchvision")
+    config = _deliver(project, "torchvision")
     assert len(config["weights"]) == 2  # type: ignore[arg-type]

@@ -178,19 +178,19 @@ def test_the_input_is_smaller_where_the_minutes_or_the_disk_do_not_hold_it(proje
     with pytest.raises(SystemExit, match=r"set fewshot\.shots"):
         input_size.choose_patches([16], [384], 10**6, 10**6)
 
-    def fitted_plan(minutes: float, cases: int, **overrides: Any) -> dict[str, Any]:
+    def fit_plan(minutes: float, cases: int, **overrides: Any) -> dict[str, Any]:
         described = part(project, "backbone").describe_backbone(dino_backbone(tmp_path / "dino", side=128))
         plan = {**small_plan(described, **overrides), "minutes": minutes}
         input_size.fit_input_size(plan, cases)
         assert plan["patch"] == [plan["backbone"]["size"]] * 2
         return plan["backbone"]
 
-    assert fitted_plan(60.0, 100)["size"] == 128
-    hurried = fitted_plan(1e-6, 100)
+    assert fit_plan(60.0, 100)["size"] == 128
+    hurried = fit_plan(1e-6, 100)
     assert (hurried["size"], hurried["patches"]) == (64, 20)
     assert "at the size of the weights, 128 x 128" in hurried["why_size"]
-    assert "features of 100 pictures" in fitted_plan(60.0, 100, shots=1)["why_size"]
-    assert "features of 516 pictures" in fitted_plan(60.0, 9000, shots=4, draws=2)["why_size"]
+    assert "features of 100 pictures" in fit_plan(60.0, 100, shots=1)["why_size"]
+    assert "features of 516 pictures" in fit_plan(60.0, 9000, shots=4, draws=2)["why_size"]
 
 
 def test_fetched_weights_are_a_backbone_by_name_at_their_own_size(
@@ -482,7 +482,7 @@ def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -
 # --- adapters of other sets ------------------------------------------------------------------------------------------
 
 
-def delivered(model: Any, plan: dict[str, Any], place: Path, **overrides: Any) -> Path:
+def write_deliverable(model: Any, plan: dict[str, Any], place: Path, **overrides: Any) -> Path:
     """A few-shot detector as export.py writes it."""
     from safetensors.torch import save_file
 
@@ -511,7 +511,7 @@ def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, 
     with torch.no_grad():
         for weight in model.adapters(masked=True):
             weight.add_(torch.randn_like(weight) * 0.1)
-    place = delivered(model, plan, tmp_path / "taught")
+    place = write_deliverable(model, plan, tmp_path / "taught")
     described = plan["backbone"]
     zero_shot_plan = small_plan(described, adapters=str(place), shots=0)
     zero_shot_plan["prompts"]["normal"], zero_shot_plan["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
@@ -533,18 +533,18 @@ def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) 
     with pytest.raises(error, match="holds no few-shot detector"):
         describe(tmp_path / "conv" / "none")
     with pytest.raises(error, match="is no few-shot detector: its engine is 'image'"):
-        describe(delivered(model, {**plan, "engine": "image"}, tmp_path / "image"))
+        describe(write_deliverable(model, {**plan, "engine": "image"}, tmp_path / "image"))
     with pytest.raises(error, match="of normal images alone"):
-        describe(delivered(model, plan, tmp_path / "normal", adapting=False))
-    pickled = delivered(model, plan, tmp_path / "pickled")
+        describe(write_deliverable(model, plan, tmp_path / "normal", adapting=False))
+    pickled = write_deliverable(model, plan, tmp_path / "pickled")
     os.rename(pickled / "model.safetensors", pickled / "model.bin")
     with pytest.raises(error, match="a pickle"):
         describe(pickled)
-    place = delivered(model, plan, tmp_path / "taught")
+    place = write_deliverable(model, plan, tmp_path / "taught")
     model.vision = copy.deepcopy(model.vision)  # all models of a process share the backbone
     with torch.no_grad():
         next(model.vision.parameters()).add_(0.1)
-    other_folder = delivered(model, plan, tmp_path / "other")
+    other_folder = write_deliverable(model, plan, tmp_path / "other")
     assert build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(place)}}) is not None
     with pytest.raises(SystemExit, match=r"fewshot\.adapters: .*trained on another backbone"):
         build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other_folder)}})

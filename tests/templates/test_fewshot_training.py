@@ -31,13 +31,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def backbone_of(project: Path, tmp_path: Path, kind: str) -> str:
+def write_backbone(project: Path, tmp_path: Path, kind: str) -> str:
 
     folder = clip_backbone(tmp_path / "clip") if kind == "clip" else conv_backbone(tmp_path / "conv")
     return str(folder)
 
 
-def predicted(project: Path, tmp_path: Path, *images: str) -> list[dict[str, object]]:
+def predict_elsewhere(project: Path, tmp_path: Path, *images: str) -> list[dict[str, object]]:
     """By the delivered folder alone, elsewhere."""
     elsewhere = tmp_path / "elsewhere"
     os.rename(project / "Deliver", elsewhere)
@@ -48,30 +48,32 @@ def predicted(project: Path, tmp_path: Path, *images: str) -> list[dict[str, obj
     return answers
 
 
-def told_settings(project: Path) -> list[str]:
+def documented_settings(project: Path) -> list[str]:
     """Names of the settings that the README's table about the few-shot engine speaks of."""
     table = (project / "README.md").read_text().split("### Of the few-shot engine")[1].split("\n#")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def has(plan: Any, name: str) -> bool:
+def has_setting(plan: Any, name: str) -> bool:
     """Whether a plan has a setting; `a.*` is every one of a."""
     first, _, subkey = name.partition(".")
-    return bool(plan.get(first)) if subkey == "*" else first in plan and (not subkey or has(plan[first], subkey))
+    return (
+        bool(plan.get(first)) if subkey == "*" else first in plan and (not subkey or has_setting(plan[first], subkey))
+    )
 
 
 def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     pictures(project, 20, 20)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=6", "fewshot.draws=2",
         "fewshot.epochs=12", "ordinary.epochs=4",
     ).stdout  # fmt: skip
     assert "engine fewshot: 20 abnormal and 20 normal training cases" in printed
     plan = json.loads((project / "plan.json").read_text())
-    assert len(told_settings(project)) > 10
-    assert [name for name in told_settings(project) if not has(plan, name)] == []
+    assert len(documented_settings(project)) > 10
+    assert [name for name in documented_settings(project) if not has_setting(plan, name)] == []
     out = call(project, "train.py").stdout
     assert "draw 2, image" in out
     assert "fewshot: AUROC" in out
@@ -91,14 +93,14 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
         assert ", ".join(f"{value:.3f}" for value in summary["draws"]) in line
         assert f"mean {summary['mean']:.3f}, standard deviation {summary['deviation']:.3f}" in line
     assert card.count(", delivered: ") == 1
-    answers = predicted(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
+    answers = predict_elsewhere(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
     assert "error" in answers[2]
     assert all(0 <= float(str(answer["anomaly_score"])) <= 1 for answer in answers[:2])
 
 
 def test_the_delivered_folder_answers_as_both_together_were_measured(project: Path, tmp_path: Path) -> None:
     pictures(project, 12, 12)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=4", "fewshot.draws=1",
         "fewshot.epochs=2", "ordinary.epochs=2",
@@ -117,7 +119,7 @@ def test_the_delivered_folder_answers_as_both_together_were_measured(project: Pa
     assert "ordinary networks together, delivered: " in (project / "Deliver/README.md").read_text()
     config = json.loads((project / "Deliver/config.json").read_text())
     assert config["together"]["copies"] == 4, "three of parts of the examples, one of all"
-    for answer in predicted(project, tmp_path, *validation_rows):
+    for answer in predict_elsewhere(project, tmp_path, *validation_rows):
         score = validation_rows[str(answer["image"])]["anomaly_score"]
         assert float(str(answer["anomaly_score"])) == pytest.approx(score, abs=1e-4)
         assert Path(project / str(answer["anomaly_map"])).is_file()
@@ -125,7 +127,7 @@ def test_the_delivered_folder_answers_as_both_together_were_measured(project: Pa
 
 def test_the_published_protocol_is_compared_and_not_mixed(project: Path, tmp_path: Path) -> None:
     pictures(project, 6, 6)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=3", "fewshot.draws=1",
         "fewshot.epochs=1", "ordinary.epochs=1", "fewshot.protocol=paper",
@@ -137,7 +139,7 @@ def test_the_published_protocol_is_compared_and_not_mixed(project: Path, tmp_pat
 
 def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_path: Path) -> None:
     pictures(project, 16, 16)
-    clip = backbone_of(project, tmp_path, "clip")
+    clip = write_backbone(project, tmp_path, "clip")
     call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=25", "fewshot.compare=false"
     )
@@ -156,13 +158,13 @@ def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_p
     assert (metrics["epochs"], metrics["validation"]["cases"]) == ([0], 16)
     call(project, "export.py", "--out", "Deliver")
     assert "Trained without examples of this data" in (project / "Deliver/README.md").read_text()
-    usual, ill = predicted(project, tmp_path, "data/x/0.png", "data/x/15.png")
+    usual, ill = predict_elsewhere(project, tmp_path, "data/x/0.png", "data/x/15.png")
     assert float(str(usual["anomaly_score"])) != float(str(ill["anomaly_score"]))
 
 
 def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> None:
     pictures(project, 12, 12, masks=True)
-    clip = backbone_of(project, tmp_path, "clip")
+    clip = write_backbone(project, tmp_path, "clip")
     printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=3", 'prompts.object="image"',
         "fewshot.compare=false",
@@ -170,7 +172,7 @@ def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> No
     assert "too few abnormal cases" in printed
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
-    (answer,) = predicted(project, tmp_path, "data/x/20.png")
+    (answer,) = predict_elsewhere(project, tmp_path, "data/x/20.png")
     anomaly_map = np.asarray(Image.open(project / str(answer["anomaly_map"])))
     assert anomaly_map.shape == (40, 44)
     assert anomaly_map.min() >= 0
@@ -182,7 +184,7 @@ def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> No
 
 def test_normal_images_alone_tell_what_is_unlike_them(project: Path, tmp_path: Path) -> None:
     pictures(project, 10, 0)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     printed = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}").stdout
     assert "no abnormal case to learn from" in printed
     call(project, "train.py")
@@ -190,7 +192,7 @@ def test_normal_images_alone_tell_what_is_unlike_them(project: Path, tmp_path: P
     odd_picture = np.full((40, 44), 90, np.uint8)
     odd_picture[8:24, 8:24] = 255
     Image.fromarray(odd_picture).save(project / "odd.png")
-    usual_answer, odd_answer = predicted(project, tmp_path, "data/x/0.png", "odd.png")
+    usual_answer, odd_answer = predict_elsewhere(project, tmp_path, "data/x/0.png", "odd.png")
     assert float(str(odd_answer["anomaly_score"])) > float(str(usual_answer["anomaly_score"]))
 
 
@@ -200,7 +202,7 @@ def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: 
     assert "a few-shot detector would need a pretrained backbone, and there is none" in printed
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
-    (answer,) = predicted(project, tmp_path, "data/x/0.png")
+    (answer,) = predict_elsewhere(project, tmp_path, "data/x/0.png")
     assert set(answer) == {"image", "anomaly_score"}
 
 
@@ -226,7 +228,7 @@ def test_settings_that_cannot_be_are_refused(project: Path, tmp_path: Path, sett
 
 def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> None:
     pictures(project, 6, 6)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}", "fewshot.shots=9")
     done = call(project, "train.py", check=False)
     assert done.returncode != 0
@@ -235,7 +237,7 @@ def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> Non
 
 def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: Path) -> None:
     pictures(project, 14, 14, masks=True)
-    conv = backbone_of(project, tmp_path, "conv")
+    conv = write_backbone(project, tmp_path, "conv")
     printed = call(
         project, "plan.py", "--minutes", "0.6", "--set", f"backbone={conv}", "fewshot.epochs=2", "network.width=4",
     ).stdout  # fmt: skip
@@ -255,5 +257,5 @@ def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: 
         json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())
     }
     assert detector_images == project_images, "both are judged on the same cases"
-    (answer,) = predicted(project, tmp_path, "data/x/20.png")
+    (answer,) = predict_elsewhere(project, tmp_path, "data/x/20.png")
     assert set(answer) >= {"masks", "boxes", "anomaly_score"}

@@ -106,7 +106,7 @@ def boxes_of(dims: int, seed: int = 0) -> torch.Tensor:
     return torch.tensor(np.concatenate([low, high, label, rng.integers(0, 2, (2, 6, 1))], axis=2), dtype=torch.float32)
 
 
-def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+def reference_box_loss(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """The box term, one box after the other, as its definition reads."""
     giou = sys.modules["m3b.training.detection.loss"].generalised_iou  # type: ignore[attr-defined]
     centres, distances = (
@@ -142,7 +142,7 @@ def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
     heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
     full_loss = loss(output, boxes)
     assert float((full_loss - heat_alone).detach()) == pytest.approx(
-        float(plainly(loss, output, boxes).detach()), rel=1e-4
+        float(reference_box_loss(loss, output, boxes).detach()), rel=1e-4
     )
     monkeypatch.setattr(module, "_is_on_cpu", lambda _: False)  # on a GPU padding goes along
     waiting_calls.clear()

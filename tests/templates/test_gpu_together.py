@@ -63,12 +63,12 @@ TrainingLoop.score = score_in_half_precision
 """
 
 
-def planned(project: Path, run: Run, *settings: str) -> None:
+def make_plan(project: Path, run: Run, *settings: str) -> None:
     run("example/make_example.py", "--cases", "40")
     run("plan.py", "--minutes", "2", "--set", *SMALL, *settings)
 
 
-def rows(project: Path) -> list[dict[str, str]]:
+def read_log(project: Path) -> list[dict[str, str]]:
     with (project / "Logout/log.csv").open(newline="") as stream:
         return list(csv.DictReader(stream))
 
@@ -80,13 +80,13 @@ def insert(file: Path, code: str) -> None:
 
 
 def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
-    planned(project, run, "folds=1")
+    make_plan(project, run, "folds=1")
     assert "processes" not in run("train.py").stdout
-    alone = rows(project)
+    alone = read_log(project)
     run("plan.py", "--keep", "--set", "processes=2")
     insert(project / "train.py", NO_SEARCH_FOR_UNUSED)
     printed = run("train.py").stdout
-    both = rows(project)
+    both = read_log(project)
     assert "training with 2 processes" in printed
     assert printed.count("done: ") == 1
     assert [row["step"] for row in both] == [row["step"] for row in alone], (
@@ -99,7 +99,7 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("processes", [2, 1])
 def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path, run: Run, processes: int) -> None:
-    planned(project, run, "folds=1", "processes=2")
+    make_plan(project, run, "folds=1", "processes=2")
     insert(project / "train.py", KILLED_IN_EPOCH)
     done = run("train.py", check=False)
     ended = time.time() - (project / "killed").stat().st_mtime
@@ -115,7 +115,7 @@ def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path,
 
 
 def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project: Path, run: Run) -> None:
-    planned(project, run, "folds=1", "processes=2")
+    make_plan(project, run, "folds=1", "processes=2")
     insert(project / "recipe.py", LITTLE_MEMORY)
     done = run("train.py")
     assert done.stdout.count("training with 2 processes") == 2
@@ -125,15 +125,15 @@ def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project:
 
 
 def test_folds_are_trained_side_by_side(project: Path, run: Run) -> None:
-    planned(project, run, "folds=2", "processes=2")
+    make_plan(project, run, "folds=2", "processes=2")
     printed = run("train.py").stdout
     assert "2 folds, 2 at a time" in printed
-    assert {row["fold"] for row in rows(project)} == {"0", "1"}
+    assert {row["fold"] for row in read_log(project)} == {"0", "1"}
 
 
 def test_scoring_in_half_precision_gives_figures(project: Path, run: Run) -> None:
     """As on a GPU: the scorer runs under autocast."""
-    planned(project, run, "folds=1")
+    make_plan(project, run, "folds=1")
     run("plan.py", "--keep", "--set", "precision=bf16", "max_steps=8")
     insert(project / "train.py", SCORED_IN_HALF_PRECISION)
     run("train.py")

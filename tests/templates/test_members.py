@@ -144,15 +144,15 @@ def test_every_training_gets_its_part_of_what_is_left(tmp_path: Path, monkeypatc
     assert turns.seconds_for("fold0") == pytest.approx(100)
     now[0] = 160.0  # the first one took longer than its part
     assert [turns.seconds_for(name) for name in ("fold1", "all")] == [pytest.approx(80), pytest.approx(240)]
-    _finished(Path("Logout/fold0"), 50, steps=70)
-    _finished(Path("Logout/fold1"), 90, steps=90)
+    _finish_fold(Path("Logout/fold0"), 50, steps=70)
+    _finish_fold(Path("Logout/fold1"), 90, steps=90)
     later = members.TimeShares(plan, 400.0)  # a start anew after a kill: 140 s are used up, two trainings are left
     assert later.seconds_for("fold2") == pytest.approx(130)
-    _finished(Path("Logout/fold2"), 130, steps=80)
+    _finish_fold(Path("Logout/fold2"), 130, steps=80)
     assert members.count_refit_steps(plan) == 80
 
 
-def _finished(folder: Path, seconds: float, steps: int) -> None:
+def _finish_fold(folder: Path, seconds: float, steps: int) -> None:
     folder.mkdir(parents=True)
     (folder / "done.json").write_text(json.dumps({"seconds": seconds, "steps": steps}))
 
@@ -177,7 +177,7 @@ def test_the_log_keeps_its_columns_where_nothing_is_scored(tmp_path: Path) -> No
     assert rows[1] == {"fold": "all", "train_loss": "0.4", "auroc": "", "seconds": "4.0"}
 
 
-class Says(torch.nn.Module):
+class FixedLogits(torch.nn.Module):
     """The same logits for every image."""
 
     def __init__(self, *logits: float) -> None:
@@ -190,7 +190,7 @@ class Says(torch.nn.Module):
 
 def test_networks_answer_together_by_their_mean_chances() -> None:
     image = torch.zeros(2, 1, 4, 4)
-    pair = [Says(2.0, -1.0, 0.5), Says(-3.0, 1.0, 0.1)]
+    pair = [FixedLogits(2.0, -1.0, 0.5), FixedLogits(-3.0, 1.0, 0.1)]
     stack = torch.stack([network(image)["logits"] for network in pair])
     classes = ensemble.build_ensemble(pair, "classes")(pixel_values=image)["logits"]
     assert torch.allclose(classes.softmax(1), stack.softmax(2).mean(0), atol=1e-5)

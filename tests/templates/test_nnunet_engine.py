@@ -136,7 +136,7 @@ def test_too_many_ways_are_refused(presets: ModuleType) -> None:
         presets.Regions(9).encode(enumerate(masks), masks.shape[1:])
 
 
-def _trained(project: Path, *settings: str) -> dict[str, object]:
+def _train(project: Path, *settings: str) -> dict[str, object]:
     """Plan, two steps, export; what the deliverable knows of nnU-Net."""
     call(project, "plan.py", "--minutes", "5", "--set", "engine=nnunet", "device=cpu", *settings)
     plan = json.loads((project / "plan.json").read_text())
@@ -167,7 +167,7 @@ def test_a_residual_encoder_of_sides_is_trained_and_delivered(tmp_path: Path) ->
     labels = json.loads((project / "Datapath/label_dict.json").read_text())
     sided = dict(zip(("kidney_left", "kidney_right"), labels.values(), strict=True))
     (project / "Datapath/label_dict.json").write_text(json.dumps(sided))
-    config = _trained(project, "planner=M")
+    config = _train(project, "planner=M")
     assert "ResidualEncoderUNet" in json.dumps(config["architecture"])
     assert config["mirror"] == [0], "up and down alone"
     mask = load_module("m3b.dataset.formats").read_labels(str(project / str(_answer(project)["mask"]))).array
@@ -186,7 +186,7 @@ def test_overlapping_classes_are_regions(tmp_path: Path) -> None:
         if record is not records[0]:
             break
     (project / "Datapath/train.json").write_text(json.dumps(records))
-    config = _trained(project)
+    config = _train(project)
     assert config["regions"] is True
     assert config["outputs"] == 2
     answer = _answer(project)

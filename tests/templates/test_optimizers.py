@@ -92,7 +92,7 @@ def test_an_optimizer_that_is_not_known_ends_with_those_that_are(tmp_path: Path)
         load("plan_settings").apply_override({"task": "segmentation"}, "optimizer=sgd")
 
 
-def stepped(model: nn.Module, optimizer: Any, count: int, first: int = 0) -> None:
+def take_steps(model: nn.Module, optimizer: Any, count: int, first: int = 0) -> None:
     for at in range(first, first + count):
         torch.manual_seed(at)
         loss = sum(out.square().mean() for out in model(torch.randn(1, 1, 8, 8, 8)))
@@ -106,12 +106,12 @@ def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path: Path) ->
     for saved in (False, True):
         model = unet()
         optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
-        stepped(model, optimizer, 3)
+        take_steps(model, optimizer, 3)
         if saved:
             torch.save(optimizer.state_dict(), tmp_path / "state.pt")
             optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
             optimizer.load_state_dict(torch.load(tmp_path / "state.pt"))
-        stepped(model, optimizer, 2, first=3)
+        take_steps(model, optimizer, 2, first=3)
         run_weights.append({name: value.detach().clone() for name, value in model.named_parameters()})
     for name, value in run_weights[0].items():
         torch.testing.assert_close(run_weights[1][name], value)
@@ -122,7 +122,7 @@ def test_either_memory_layout_is_moved_alike() -> None:
     for last in (False, True):
         model = unet().to(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
         optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
-        stepped(model, optimizer, 2)
+        take_steps(model, optimizer, 2)
         moved_kernels.append(model.up[0].block.conv1.weight.detach())
     torch.testing.assert_close(moved_kernels[1], moved_kernels[0], rtol=1e-2, atol=1e-4)
 

@@ -283,7 +283,7 @@ def test_texts_are_written_from_the_images(get: Get) -> None:
 # --- few steps ----------------------------------------------------------------------------------------------------
 
 
-def _hasty(**network: Any) -> dict[str, Any]:
+def _short_plan(**network: Any) -> dict[str, Any]:
     plan = {"lr": 0.002, "batch": 8, "validation_share": 0.15, "network": network}
     return {**plan, "augment": {"flip": [], "rotate": 9, "noise": 0.05}}
 
@@ -295,7 +295,7 @@ def _hasty(**network: Any) -> dict[str, Any]:
 def test_images_are_altered_as_far_as_there_are_epochs_for_it(
     get: Get, epochs: int, share: float, message: str
 ) -> None:
-    plan, epoch = _hasty(), 17  # of 160 studies, 136 for training
+    plan, epoch = _short_plan(), 17  # of 160 studies, 136 for training
     steps = {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5}
     messages = get("m3b.training.report.short_training").adapt_to_few_steps(plan, steps, 160, {"lr"})
     assert plan["augment"] == {"flip": [], "rotate": pytest.approx(9 * share), "noise": pytest.approx(0.05 * share)}
@@ -309,17 +309,17 @@ def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
         get("m3b.training.report.short_training").adapt_to_few_steps,
         {"encoder": 100, "words": 50, "report": 50},
     )
-    overridden_plan = _hasty()
+    overridden_plan = _short_plan()
     assert adapt(overridden_plan, few_steps, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
-    assert overridden_plan["augment"] == _hasty()["augment"]
+    assert overridden_plan["augment"] == _short_plan()["augment"]
     for network in ({"text_model": "x"}, {"image_model": "y"}, {"config": {"builder": "z"}}):
-        plan = _hasty(**network)
+        plan = _short_plan(**network)
         assert adapt(plan, few_steps, 160, set()) == []
-        assert plan == _hasty(**network)
+        assert plan == _short_plan(**network)
 
 
 def test_a_plan_without_findings_has_no_stages(get: Get) -> None:
-    plan = _hasty()
+    plan = _short_plan()
     assert "not augmented" in " ".join(
         get("m3b.training.report.short_training").adapt_to_few_steps(plan, {"report": 100}, 160, set())
     )

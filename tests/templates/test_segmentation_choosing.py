@@ -90,7 +90,7 @@ def test_pieces_and_holes_by_class() -> None:
         clean_mask(mask, {**plan, "refine": {"a": ["smooth"]}})
 
 
-class Specks(torch.nn.Module):
+class SpeckNetwork(torch.nn.Module):
     """Finds the disc, and a false speck far away; mirrored it sees the disc better."""
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -114,7 +114,7 @@ def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
 def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
     choosing = load_module("segmentation.postprocessing_selection")
     plan = dict(PLAN)
-    view_scores = choosing.score_views(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
+    view_scores = choosing.score_views(SpeckNetwork(), _cases(24, True), plan, torch.device("cpu"), 60.0)
     assert np.isfinite(view_scores.table).all(), "mirrored too"
     fair = choosing.select_postprocessing(plan, view_scores, [str(k) for k in range(24)])
     assert plan["refine"] == {"disc": ["largest", "fill"]}
@@ -124,7 +124,7 @@ def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> 
     few_case_plan = dict(PLAN)
     choosing.select_postprocessing(
         few_case_plan,
-        choosing.score_views(Specks(), _cases(8, True), few_case_plan, torch.device("cpu"), 60.0),
+        choosing.score_views(SpeckNetwork(), _cases(8, True), few_case_plan, torch.device("cpu"), 60.0),
         list("abcdefgh"),
     )
     assert few_case_plan["refine"] == {}, "eight cases choose nothing"
@@ -133,7 +133,7 @@ def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> 
     assert (fixed["refine"], fixed["mirror"]) == ({"disc": ["fill"]}, ["w"]), "what the plan names stays"
 
 
-class Coarse(torch.nn.Module):
+class CoarseNetwork(torch.nn.Module):
     """Looks at every fourth voxel alone, as a network does that quarters its grid: edges depend on where the image lies on it."""
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -143,20 +143,20 @@ class Coarse(torch.nn.Module):
 
 def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
     choosing, plan = load_module("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
-    view_scores = choosing.score_views(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
+    view_scores = choosing.score_views(CoarseNetwork(), _cases(24, False), plan, torch.device("cpu"), 60.0)
     fair = choosing.select_postprocessing(plan, view_scores, [str(k) for k in range(24)])
     assert (plan["mirror"], plan["shifted"]) == ([], True)
     assert fair.mean() > view_scores.table[:, 0, 0].mean() + 0.02
     assert "averaged over 4 shifts" in choosing.describe_selection(plan)
     hurried = {**PLAN, "mirror": [], "shifted": "auto"}
-    short = choosing.score_views(Coarse(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
+    short = choosing.score_views(CoarseNetwork(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
     choosing.select_postprocessing(hurried, short, [str(k) for k in range(24)])
     assert hurried["shifted"] is False, "no time to try it"
     for is_shifted in (True, False):
         fixed_plan = {**PLAN, "mirror": [], "shifted": is_shifted}
         choosing.select_postprocessing(
             fixed_plan,
-            choosing.score_views(Coarse(), _cases(12, False), fixed_plan, torch.device("cpu"), 60.0),
+            choosing.score_views(CoarseNetwork(), _cases(12, False), fixed_plan, torch.device("cpu"), 60.0),
             list("abcdefghijkl"),
         )
         assert fixed_plan["shifted"] is is_shifted, "what the plan names stays"
@@ -237,11 +237,11 @@ def test_borders_worse_than_the_mean_shapes_are_said() -> None:
     cases = _cases(12, True)
     truths = [item["labels"].numpy() for item in cases]
     mean = blind.mean_shape(truths, PLAN)
-    unrefined = surfaces.compare_surfaces(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
+    unrefined = surfaces.compare_surfaces(SpeckNetwork(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
     assert unrefined["hd95"] > unrefined["mean_shape_hd95"]
     assert "WORSE" in surfaces.describe_surfaces(unrefined, PLAN)
     refined_plan = {**PLAN, "mirror": [], "refine": {"disc": ["largest", "fill"]}}
-    better = surfaces.compare_surfaces(Specks(), cases, refined_plan, torch.device("cpu"), mean)
+    better = surfaces.compare_surfaces(SpeckNetwork(), cases, refined_plan, torch.device("cpu"), mean)
     assert better["hd95"] == 0.0
     assert better["nsd"] == 1.0
     assert "WORSE" not in surfaces.describe_surfaces(better, PLAN)

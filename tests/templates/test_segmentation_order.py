@@ -94,7 +94,7 @@ def _mask(first: int = 3) -> np.ndarray:
     return mask
 
 
-def _perfect(mask: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
+def _ideal_output(mask: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
     """What a network says that has learnt it all."""
     ordered = load_module("segmentation.ordered_structures")
     channel, number, axis, pitch = ordered.class_tables(plan)
@@ -122,17 +122,17 @@ def test_the_way_to_the_middle_is_counted_in_pitches() -> None:
 
 def test_a_perfect_answer_is_unfolded_into_its_mask() -> None:
     plan, mask = _plan(), _mask()
-    logits = load_module("segmentation.ordered_structures").decide_rows(_perfect(mask, plan), plan)
+    logits = load_module("segmentation.ordered_structures").decide_rows(_ideal_output(mask, plan), plan)
     assert logits.shape == (10, *mask.shape)
     assert (load_module("segmentation.scoring").decide_mask(logits, False) == mask).all()
-    empty = load_module("segmentation.ordered_structures").decide_rows(_perfect(np.zeros_like(mask), plan), plan)
+    empty = load_module("segmentation.ordered_structures").decide_rows(_ideal_output(np.zeros_like(mask), plan), plan)
     assert not load_module("segmentation.scoring").decide_mask(empty, False).any()
 
 
 def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
     """By least squares the one far off would shift the labels of all."""
     plan, mask, rng = _plan(), _mask(), np.random.default_rng(0)
-    output = _perfect(mask, plan)
+    output = _ideal_output(mask, plan)
     output[-2] += 0.4 / 3.5  # all of them nearly half a number off
     output[-2][torch.from_numpy(mask == 6)] += 1.5 / 3.5  # one far off
     output[-1] += torch.from_numpy(rng.normal(0, 0.05, mask.shape)).float()
@@ -166,7 +166,7 @@ def _parts(project: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, Any])
 
 def test_the_loss_is_least_where_number_and_middle_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, plan, mask = assemble_segmentation(tmp_path / "work"), _plan(), _mask()
-    right = _perfect(mask, plan)[None]
+    right = _ideal_output(mask, plan)[None]
     number, middle = right.clone(), right.clone()
     number[:, -2] += 0.4
     middle[:, -1] -= 0.3

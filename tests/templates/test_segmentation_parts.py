@@ -174,14 +174,14 @@ def test_augmentation_moves_mask_and_image_together(dims: int, rule: dict[str, A
     rule = {"often": 1.0, **rule}
     mask = torch.zeros((24, 32, 20)[:dims], dtype=torch.uint8)
     mask[6:15, 8:20] = 1
-    image, moved = _augmented(rule, mask, (0,) * dims, mask.shape, 4)
+    image, moved = _augment_patches(rule, mask, (0,) * dims, mask.shape, 4)
     assert moved.dtype == torch.uint8
     assert image.shape == (4, 1, *mask.shape)
     assert (moved != mask).any()
     assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
 
 
-def _augmented(
+def _augment_patches(
     rule: dict[str, Any], mask: torch.Tensor, start: tuple[int, ...], patch: tuple[int, ...], cases: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Patches at `start` of an image that equals its mask, as the data set cuts them and the augmentation moves them."""
@@ -239,12 +239,12 @@ def test_what_is_turned_holds_no_false_background(patch: tuple[int, ...]) -> Non
     rule = {"often": 1.0, "rotate": 15, "tilt": 10, "zoom": 0.15, "shift": 0.05, "elastic": 0.07}
     organ = torch.ones(tuple(4 * n for n in patch), dtype=torch.uint8)
     start = tuple(n + n // 2 for n in patch)
-    image, moved = _augmented(rule, organ, start, patch, 32)
+    image, moved = _augment_patches(rule, organ, start, patch, 32)
     assert tuple(moved.shape[1:]) == tuple(image.shape[2:]) == patch
     assert (moved == 1).all()
     edge = organ.clone()
     edge[: 2 * patch[0]] = 0  # what lies outside of an image is background there and in the mask
-    image, moved = _augmented(rule, edge, start, patch, 32)
+    image, moved = _augment_patches(rule, edge, start, patch, 32)
     assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
 
 
@@ -608,16 +608,16 @@ def test_plan_lets_folds_of_many_patients_hold_out_fewer_of_them(tmp_path: Path)
     project = assemble_segmentation(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "260", "--size", "16", "--dims", "2")
 
-    def planned(*options: str) -> dict[str, Any]:
+    def make_plan(*options: str) -> dict[str, Any]:
         call(project, "plan.py", *options)
         return dict(json.loads((project / "plan.json").read_text()))
 
-    plan = planned("--minutes", "300")
+    plan = make_plan("--minutes", "300")
     patients = len({record["patient"] for record in json.loads((project / "Datapath/train.json").read_text())})
     assert plan["folds"] == 5
     assert plan["parts"] == 5 * patients // 80 == 6
     call(project, "-c", HELD_OUT)
-    assert planned("--keep", "--set", "folds=4")["parts"] == 1, "by hand: every case"
+    assert make_plan("--keep", "--set", "folds=4")["parts"] == 1, "by hand: every case"
 
 
 def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:

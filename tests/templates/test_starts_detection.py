@@ -16,14 +16,14 @@ WeightsBuilder = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 STEPS = ("device=cpu", "max_steps=2", "batch=2", "threads=1")
 
 
-def _planned(place: Path, truth: str, folder: Path | str, dims: str = "2", check: bool = True) -> tuple[Path, Any]:
+def _make_plan(place: Path, truth: str, folder: Path | str, dims: str = "2", check: bool = True) -> tuple[Path, Any]:
     project = assemble("detection", place / "work")
     call(project, "example/make_example.py", "--cases", "16", "--truth", truth, "--dims", dims, "--size", "32")
     settings = [f"network.pretrained={folder}", *STEPS]
     return project, call(project, "plan.py", "--minutes", "1", "--set", *settings, check=check)
 
 
-def _folder(place: Path, build_weights: WeightsBuilder, entry: str) -> Path:
+def _write_folder(place: Path, build_weights: WeightsBuilder, entry: str) -> Path:
     tensors, arch = build_weights()
     folder: Path = write_weights(place / "mine", tensors, entry, arch)
     return folder
@@ -43,7 +43,7 @@ def _folder(place: Path, build_weights: WeightsBuilder, entry: str) -> Path:
 def test_from_weights_to_answers(
     truth: str, build_weights: WeightsBuilder, entry: str, dims: str, tmp_path: Path
 ) -> None:
-    folder = _folder(tmp_path, build_weights, entry)
+    folder = _write_folder(tmp_path, build_weights, entry)
     project = assemble("detection", tmp_path / "work")
     settings = [f"network.pretrained={folder}", *STEPS]
     code = (
@@ -82,8 +82,8 @@ def test_from_weights_to_answers(
 @pytest.mark.slow
 def test_folds_start_from_what_one_trial_chose(tmp_path: Path) -> None:
     """The comparison with scratch is made once; then each fold, in a process of its own, and the refit start from its verdict."""
-    folder = _folder(tmp_path, resnet, "torchvision/resnet18")
-    project, _ = _planned(tmp_path / "folds", "boxes", folder)
+    folder = _write_folder(tmp_path, resnet, "torchvision/resnet18")
+    project, _ = _make_plan(tmp_path / "folds", "boxes", folder)
     call(project, "plan.py", "--keep", "--set", "folds=2", "refit=true", "processes=2")
     printed = call(project, "train.py").stdout
     assert printed.count("start: from") == 1
@@ -107,7 +107,7 @@ def test_weights_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
 
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
-    _, done = _planned(
+    _, done = _make_plan(
         tmp_path / "half", "boxes", write_weights(tmp_path / "part", half, "torchvision/resnet18", arch), check=False
     )
     assert done.returncode == 1
@@ -115,9 +115,11 @@ def test_weights_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
     (tmp_path / "pickle").mkdir()
     torch.save(tensors, tmp_path / "pickle" / "resnet18.pth")
-    _, done = _planned(tmp_path / "pickled", "masks", tmp_path / "pickle", check=False)
+    _, done = _make_plan(tmp_path / "pickled", "masks", tmp_path / "pickle", check=False)
     assert "m3b models convert" in done.stderr
-    _, done = _planned(tmp_path / "flat", "boxes", _folder(tmp_path / "ct", stunet, "stunet/small"), check=False)
+    _, done = _make_plan(
+        tmp_path / "flat", "boxes", _write_folder(tmp_path / "ct", stunet, "stunet/small"), check=False
+    )
     assert "is for 3D images" in done.stderr
 
 
@@ -162,7 +164,7 @@ def test_networks_on_encoders_learn_and_are_built_anew(tmp_path: Path) -> None:
     ]
     for at, (build_weights, entry, dims) in enumerate(kinds):
         start = parts("pretrained.starts").find_start(
-            str(_folder(tmp_path / str(at), build_weights, entry)), "detection", dims
+            str(_write_folder(tmp_path / str(at), build_weights, entry)), "detection", dims
         )
         for target in ("boxes", "masks"):
             network = {**start.network, "width": 8, "cell": [4] * dims}
@@ -179,5 +181,5 @@ def test_networks_on_encoders_learn_and_are_built_anew(tmp_path: Path) -> None:
 
 def test_the_registry_names_detection_where_its_template_can_start(tmp_path: Path) -> None:
     starts = parts("pretrained.starts")
-    folder = _folder(tmp_path, resnet, "torchvision/resnet18")
+    folder = _write_folder(tmp_path, resnet, "torchvision/resnet18")
     assert starts.find_start(str(folder), "detection", 2).entry["name"] == "torchvision/resnet18"

@@ -85,7 +85,7 @@ print(len(list(model.parameters())))"""
     assert fast[0] == 4
 
 
-def _refused(folder: Path | str, task: str = "diagnosis", dims: int = 2) -> str:
+def _refusal_message(folder: Path | str, task: str = "diagnosis", dims: int = 2) -> str:
     starts, backbones = parts("pretrained.starts"), parts("pretrained.backbones")
     with pytest.raises(starts.StartError) as caught:
         backbones.build_backbone(starts.find_start(str(folder), task, dims).network, dims, 3)
@@ -97,35 +97,37 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
 
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
-    message = _refused(write_weights(tmp_path / "half", half, "torchvision/resnet18", arch))
+    message = _refusal_message(write_weights(tmp_path / "half", half, "torchvision/resnet18", arch))
     assert "tensors are missing (layer4.0" in message
     assert "fetch it again" in message
     wrong = densenet()[0]
-    assert "tensors are missing" in _refused(write_weights(tmp_path / "wrong", wrong, "torchvision/resnet18", arch))
+    assert "tensors are missing" in _refusal_message(
+        write_weights(tmp_path / "wrong", wrong, "torchvision/resnet18", arch)
+    )
     extra_blocks = {name.replace("layer4.0", f"layer4.{k}"): v for name, v in tensors.items() for k in (1, 2)}
     larger = write_weights(tmp_path / "larger", {**tensors, **extra_blocks}, "torchvision/resnet18", arch)
-    assert "of a larger network" in _refused(larger)
+    assert "of a larger network" in _refusal_message(larger)
     wide = write_weights(
         tmp_path / "wide", {**tensors, "layer4.0.conv2.weight": torch.zeros(9, 64, 3, 3)}, "torchvision/resnet18", arch
     )
-    assert "[9, 64, 3, 3], this network has [64, 64, 3, 3]" in _refused(wide)
+    assert "[9, 64, 3, 3], this network has [64, 64, 3, 3]" in _refusal_message(wide)
     cut = write_weights(tmp_path / "cut", tensors, "torchvision/resnet18", arch) / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
-    assert "damaged, cut off" in _refused(cut.parent)
+    assert "damaged, cut off" in _refusal_message(cut.parent)
     (tmp_path / "pickle").mkdir()
     torch.save(tensors, tmp_path / "pickle" / "resnet18.pth")
     convert = f"m3b models convert {tmp_path}/pickle/resnet18.pth -o FOLDER"
-    assert convert in _refused(tmp_path / "pickle")
-    assert convert in _refused(tmp_path / "pickle" / "resnet18.pth")
-    assert "did you mean" in _refused("torchvision/resnet19")
-    assert "m3b models fetch torchvision/resnet50 --from FOLDER" in _refused("torchvision/resnet50")
-    assert "is for report" in _refused(write_weights(tmp_path / "words", tensors, "medgemma/4b-it"))
+    assert convert in _refusal_message(tmp_path / "pickle")
+    assert convert in _refusal_message(tmp_path / "pickle" / "resnet18.pth")
+    assert "did you mean" in _refusal_message("torchvision/resnet19")
+    assert "m3b models fetch torchvision/resnet50 --from FOLDER" in _refusal_message("torchvision/resnet50")
+    assert "is for report" in _refusal_message(write_weights(tmp_path / "words", tensors, "medgemma/4b-it"))
     ct = write_weights(tmp_path / "ct", tensors, "stunet/small", {"filters": [4], "depths": [1]})
-    assert "is for 3D images" in _refused(ct)
+    assert "is for 3D images" in _refusal_message(ct)
     write_weights(tmp_path / "odd", {"x": torch.zeros(2)}, "").joinpath("m3b-start.json").unlink()
-    assert "no known family" in _refused(tmp_path / "odd")
+    assert "no known family" in _refusal_message(tmp_path / "odd")
     part = {name: value for name, value in nnunet().items() if not name.startswith("decoder.transpconvs.0")}
-    assert "no complete plain U-Net" in _refused(
+    assert "no complete plain U-Net" in _refusal_message(
         write_weights(tmp_path / "nn", part, "totalsegmentator/total-3mm"), dims=3
     )
 

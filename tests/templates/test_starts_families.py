@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts_kit import assemble, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
+from starts_kit import assemble, densenet, nnunet, resnet, sam_original, stunet, swin, transformers_model, vit
 from template_kit import call
 
 from m3b.isolation.sandbox import choose_sandbox
@@ -30,7 +30,7 @@ SETTINGS = {
 }
 
 
-def pickled(
+def pickle_source(
     file: str, build_weights: Callable[[], tuple[dict[str, Any], dict[str, Any]]], wrap: str = "", prefix: str = ""
 ) -> Source:
     """A checkpoint as the publisher's `torch.save` writes it, with what else such files hold."""
@@ -47,9 +47,9 @@ def pickled(
     return write
 
 
-def saved(kind: str) -> Source:
+def saved_model_source(kind: str) -> Source:
     def write(folder: Path) -> None:
-        hub(kind).save_pretrained(folder)
+        transformers_model(kind).save_pretrained(folder)
 
     return write
 
@@ -88,23 +88,23 @@ def nnunet_folder(folder: Path) -> None:
 
 
 FAMILIES: dict[str, tuple[str, Source]] = {
-    "timm/resnet18.a1_in1k": ("diagnosis", pickled("pytorch_model.bin", resnet)),
-    "timm/vit_small_patch16_224.augreg_in21k": ("diagnosis", pickled("pytorch_model.bin", vit)),
-    "torchvision/densenet121": ("report", pickled("densenet121-a639ec97.pth", lambda: densenet(3))),
+    "timm/resnet18.a1_in1k": ("diagnosis", pickle_source("pytorch_model.bin", resnet)),
+    "timm/vit_small_patch16_224.augreg_in21k": ("diagnosis", pickle_source("pytorch_model.bin", vit)),
+    "torchvision/densenet121": ("report", pickle_source("densenet121-a639ec97.pth", lambda: densenet(3))),
     "torchxrayvision/densenet121-res224-nih": ("diagnosis", whole_module),
-    "dinov2/small": ("diagnosis", saved("dinov2")),
-    "dinov3/vits16": ("diagnosis", saved("dinov3")),
-    "rad-dino": ("report", saved("dinov2")),
-    "clip/vit-base-patch16": ("diagnosis", saved("clip")),
-    "siglip/base-patch16-224": ("diagnosis", saved("siglip")),
-    "biomedclip": ("report", pickled("open_clip_pytorch_model.bin", vit, prefix="visual.trunk.")),
-    "medsam/vit-base": ("diagnosis", saved("sam")),
-    "medsam/original": ("diagnosis", pickled("medsam_vit_b.pth", sam_original)),
-    "swinunetr-ssl": ("segmentation", pickled("model_swinvit.pt", swin, "state_dict", "module.")),
+    "dinov2/small": ("diagnosis", saved_model_source("dinov2")),
+    "dinov3/vits16": ("diagnosis", saved_model_source("dinov3")),
+    "rad-dino": ("report", saved_model_source("dinov2")),
+    "clip/vit-base-patch16": ("diagnosis", saved_model_source("clip")),
+    "siglip/base-patch16-224": ("diagnosis", saved_model_source("siglip")),
+    "biomedclip": ("report", pickle_source("open_clip_pytorch_model.bin", vit, prefix="visual.trunk.")),
+    "medsam/vit-base": ("diagnosis", saved_model_source("sam")),
+    "medsam/original": ("diagnosis", pickle_source("medsam_vit_b.pth", sam_original)),
+    "swinunetr-ssl": ("segmentation", pickle_source("model_swinvit.pt", swin, "state_dict", "module.")),
     "suprem/swinunetr": (
-        "segmentation", pickled("supervised_suprem_swinunetr_2100.pth", swin, "net", "module.backbone.swinViT."),
+        "segmentation", pickle_source("supervised_suprem_swinunetr_2100.pth", swin, "net", "module.backbone.swinViT."),
     ),
-    "stunet/small": ("segmentation", pickled("small_ep4k.model", stunet, "state_dict")),
+    "stunet/small": ("segmentation", pickle_source("small_ep4k.model", stunet, "state_dict")),
     "totalsegmentator/total-3mm": ("segmentation", nnunet_folder),
 }  # fmt: skip
 

@@ -198,7 +198,7 @@ class Watch:
 STEP_PLAN: dict[str, Any] = {"batch": 2, "least_batch": 1, "dims": 2, "device": "cpu", "network": {}, "minutes": 1.0}
 
 
-class Clocked(torch.nn.Module):
+class TimedNetwork(torch.nn.Module):
     """A network whose passes take the next of some seconds on a watch; a RuntimeError without any."""
 
     def __init__(self, watch: Watch, call_seconds: list[float]) -> None:
@@ -212,21 +212,21 @@ class Clocked(torch.nn.Module):
         return {"loss": self.line(x).sum()}
 
 
-def clocked_costs(monkeypatch: pytest.MonkeyPatch, step_seconds: dict[str, list[float]]) -> tuple[Any, list[str]]:
+def make_timed_costs(monkeypatch: pytest.MonkeyPatch, step_seconds: dict[str, list[float]]) -> tuple[Any, list[str]]:
     """Costs of steps that take these seconds in each precision, and the precisions whose networks were built."""
     watch, built = Watch([0.0]), list[str]()
     monkeypatch.setattr(load("time_budget"), "time", watch)
 
     def build(plan: dict[str, Any]) -> torch.nn.Module:
         built.append(plan["precision"])
-        return Clocked(watch, step_seconds[plan["precision"]])
+        return TimedNetwork(watch, step_seconds[plan["precision"]])
 
     return load("step_cost").StepCosts(lambda plan, cases: {"x": torch.ones(cases, 1)}, build), built
 
 
 def test_plans_are_compared_in_turns_and_each_network_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy moment falls on both: the first timed steps of each were slow here, whichever came first."""
-    costs, built = clocked_costs(monkeypatch, {"bf16": [9.0, 0.5, 0.2], "fp32": [9.0, 0.6, 0.3]})
+    costs, built = make_timed_costs(monkeypatch, {"bf16": [9.0, 0.5, 0.2], "fp32": [9.0, 0.6, 0.3]})
     plans = [{**STEP_PLAN, "precision": name} for name in ("bf16", "fp32")]
     assert costs.compare_seconds(plans) == pytest.approx([0.2, 0.3])
     assert built == ["bf16", "fp32"]
@@ -240,7 +240,7 @@ def test_plans_are_compared_in_turns_and_each_network_is_built_once(monkeypatch:
 def test_a_precision_that_is_not_supported_takes_for_ever_and_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    costs, _ = clocked_costs(monkeypatch, {"bf16": [], "fp32": [0.3]})
+    costs, _ = make_timed_costs(monkeypatch, {"bf16": [], "fp32": [0.3]})
     plans = [{**STEP_PLAN, "precision": name} for name in ("bf16", "fp32")]
     assert costs.compare_seconds(plans) == [float("inf"), pytest.approx(0.3)]
     with pytest.raises(RuntimeError, match="supported"):
@@ -292,7 +292,7 @@ def test_the_levels_of_a_network_are_listed_once() -> None:
     assert summary(network) == {**network, "strides": "1 x [1, 1], 5 x [2, 2]"}
 
 
-def told_settings(project: Path) -> list[str]:
+def documented_settings(project: Path) -> list[str]:
     """First names of the settings that the README's table speaks of."""
     table = (project / "README.md").read_text().split("## Settings of plan.json")[1].split("##")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
@@ -319,7 +319,7 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     assert (changed_plan["lr"], changed_plan["minutes"], changed_plan["note"]) == (0.0123, 600, "by hand"), (
         "changed in place, not made afresh"
     )
-    assert set(told_settings(project)) - set(changed_plan) <= {"tiles", "recipes"}, (
+    assert set(documented_settings(project)) - set(changed_plan) <= {"tiles", "recipes"}, (
         "the README names settings that the plan has"
     )
     done = call(project, "plan.py", "--time-only", "--set", "minuts=1", check=False)
