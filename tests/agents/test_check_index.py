@@ -104,7 +104,7 @@ def first_train(**changes: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "named"),
+    ("change", "code", "expected_text"),
     [
         (first_train(image_path="data/x/nothing.png"), "missing_file", "data/x/nothing.png"),
         (first_train(labels=["c"]), "unknown_label", "'c'"),
@@ -118,12 +118,12 @@ def first_train(**changes: Any) -> Change:
         (lambda train, test: test.clear(), "index_unreadable", "test.json"),
     ],
 )
-def test_faults_that_go_back(tmp_path: Path, change: Change, code: str, named: str) -> None:
+def test_faults_that_go_back(tmp_path: Path, change: Change, code: str, expected_text: str) -> None:
     verdict = check_index(make_work(tmp_path, change=change), CHOICE)
     assert not verdict.is_accepted
     assert verdict.end_error is None, "the index is to blame, not the data"
     assert [issue.code for issue in verdict.issues] == [code]
-    assert named in verdict.agent_messages[0]
+    assert expected_text in verdict.agent_messages[0]
 
 
 def test_the_cases_concerned_are_named(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "change", "code", "named"),
+    ("task", "change", "code", "expected_text"),
     [
         ("segmentation", {"mask_path": "/etc/hostname"}, "path_outside", "mask_path '/etc/hostname'"),
         ("segmentation", {"mask_path": "Datapath/../../x.png"}, "path_outside", "x.png"),
@@ -90,12 +90,12 @@ def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
         ("report", {"image_path": ["data/x/5.png", "../5.png"]}, "path_outside", "../5.png"),
     ],
 )
-def test_faults_that_go_back(tmp_path: Path, task: str, change: dict[str, Any], code: str, named: str) -> None:
+def test_faults_that_go_back(tmp_path: Path, task: str, change: dict[str, Any], code: str, expected_text: str) -> None:
     verdict = check_index(make_work(tmp_path, task, lambda records: records[5].update(change)), choice(task))
     assert not verdict.is_accepted
     assert verdict.end_error is None, "the index is to blame, not the data"
     assert verdict.issues[0].code == code
-    assert named in verdict.agent_messages[0]
+    assert expected_text in verdict.agent_messages[0]
 
 
 def test_a_mask_that_is_a_link_out_of_the_run(tmp_path: Path) -> None:

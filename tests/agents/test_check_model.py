@@ -295,8 +295,10 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 @pytest.mark.parametrize("failure", ["raise ValueError('malignant7')", "raise type('Malignant7', (Exception,), {})()"])
 def test_output_on_test_cases_reaches_the_user_alone(desk: Desk, failure: str) -> None:
     """Its output on test cases was shown to agents, who could read labels or names out of it."""
-    many = f"asked_paths = json.loads(Path(asked.list).read_text())\nif len(asked_paths) > 4:\n    {failure}\nrows = []"
-    make_deliverable(desk.folder, predict=PREDICT.replace("rows = []", many))
+    failing_code = (
+        f"asked_paths = json.loads(Path(asked.list).read_text())\nif len(asked_paths) > 4:\n    {failure}\nrows = []"
+    )
+    make_deliverable(desk.folder, predict=PREDICT.replace("rows = []", failing_code))
     verdict = desk.check()
     assert verdict.issues[0].code == "predict_fails_on_test"
     texts = " ".join([verdict.issues[0].agent_message, verdict.issues[0].user_message])

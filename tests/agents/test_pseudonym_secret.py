@@ -64,6 +64,6 @@ def test_the_reader_masks_as_m3b_does_and_never_has_the_key_of_pseudonyms(tmp_pa
     data.mkdir()
     (data / "a.csv").write_text("image,patient_name\n1.png,Jane Doe\n2.png,Jane Doe\n")
     with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox()) as box:
-        shown = box.call(ToolCall("1", "read_files", {"paths": ["data/x/a.csv"]}), ("read_files",)).text
-    assert mask("Jane Doe") in shown
+        output = box.call(ToolCall("1", "read_files", {"paths": ["data/x/a.csv"]}), ("read_files",)).text
+    assert mask("Jane Doe") in output
     assert purpose_key("masks") != purpose_key("pseudonyms")

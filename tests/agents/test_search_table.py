@@ -56,17 +56,17 @@ def test_cases_and_minutes_are_explained() -> None:
     text = describe_search(make_summary(make_candidate(1, 0.8), make_candidate(2, 0.7, lr=0.1)))
     assert "185 of the 370 training cases (159 patients)" in text
     assert "trained for 1 min (5 networks together)" in text
-    whole = describe_search(make_summary(make_candidate(1, 0.8), cases=370))
-    assert "370 cases of 159 patients" in whole
-    assert "spread evenly" not in whole
+    unsampled_text = describe_search(make_summary(make_candidate(1, 0.8), cases=370))
+    assert "370 cases of 159 patients" in unsampled_text
+    assert "spread evenly" not in unsampled_text
 
 
-@pytest.mark.parametrize(("n_rungs", "named"), [(1, []), (2, ["rung 1", "rung 2 with 3 min"])])
-def test_only_rungs_that_were_reached_are_named(n_rungs: int, named: list[str]) -> None:
+@pytest.mark.parametrize(("n_rungs", "rung_names"), [(1, []), (2, ["rung 1", "rung 2 with 3 min"])])
+def test_only_rungs_that_were_reached_are_named(n_rungs: int, rung_names: list[str]) -> None:
     summary = make_summary(make_candidate(1, *[0.8] * n_rungs), rung_minutes=(1.0, 3.0))
     text = describe_training_time(summary)
-    assert all(name in text for name in named)
-    assert ("rung" in text) is bool(named)
+    assert all(name in text for name in rung_names)
+    assert ("rung" in text) is bool(rung_names)
 
 
 def test_a_figure_comes_with_the_minutes_of_its_training() -> None:
@@ -100,11 +100,11 @@ def test_a_lower_error_goes_on() -> None:
     assert outcomes[2] == "dropped after rung 1: not among the best third"
 
 
-@pytest.mark.parametrize(("left", "count"), [(0, ""), (1, "one more candidate"), (30, "8 more candidates")])
-def test_the_trainer_reads_whether_it_may_propose(left: int, count: str) -> None:
-    text = describe_next_step(make_summary(make_candidate(1, 0.8), proposals_left=left))
-    assert ("candidates.json" in text) is bool(left)
-    assert ("The search is over" in text) is (not left)
+@pytest.mark.parametrize(("proposals_left", "count"), [(0, ""), (1, "one more candidate"), (30, "8 more candidates")])
+def test_the_trainer_reads_whether_it_may_propose(proposals_left: int, count: str) -> None:
+    text = describe_next_step(make_summary(make_candidate(1, 0.8), proposals_left=proposals_left))
+    assert ("candidates.json" in text) is bool(proposals_left)
+    assert ("The search is over" in text) is (not proposals_left)
     assert count in text
     assert "for its 4 min" in text
 
@@ -119,5 +119,5 @@ def test_the_briefing_after_a_search_does_not_mix_the_plans() -> None:
     assert "The plan that the search selected: lr 0.1" in text
     assert "The Module Architect said, before the search: Set up." in text
     assert "no second training" in text
-    plain = build_model_briefing(selection, index, module, 4.0, {"Module Architect": "Set up."}).text
-    assert "search" not in plain
+    briefing_text = build_model_briefing(selection, index, module, 4.0, {"Module Architect": "Set up."}).text
+    assert "search" not in briefing_text

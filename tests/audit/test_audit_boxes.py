@@ -37,8 +37,8 @@ def record(at: int, *boxes: BoxLabel, **changes: Any) -> Record:
 
 def index(changed: Mapping[int, Record] | None = None, cases: int = COUNT) -> Index:
     usual = [record(at) if at % 4 == 3 else record(at, box(5, 5, 50, 12), box(1, 30, 9, 40)) for at in range(cases)]
-    found = [(changed or {}).get(at, usual[at]) for at in range(cases)]
-    return Index(tuple(found[4:]), tuple(found[:4]), ("nodule",), "detection")
+    records = [(changed or {}).get(at, usual[at]) for at in range(cases)]
+    return Index(tuple(records[4:]), tuple(records[:4]), ("nodule",), "detection")
 
 
 def weights(audit: Audit) -> dict[str, str]:
@@ -52,7 +52,7 @@ def test_clean_boxes_have_no_finding(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "code", "weight"),
+    ("faulty_box", "code", "weight"),
     [
         (box(5, 45, 9, 50), "box_outside", "fix"),
         (box(-9, 5, -3, 9), "box_outside", "fix"),
@@ -65,8 +65,8 @@ def test_clean_boxes_have_no_finding(work: Path) -> None:
         (box(5, 5, 1, 9, 9, 3), "box_dims", "fix"),
     ],
 )
-def test_one_box_at_fault(work: Path, one: BoxLabel, code: str, weight: str) -> None:
-    audit = audit_index(index({6: record(6, one, box(1, 1, 4, 4))}), work)
+def test_one_box_at_fault(work: Path, faulty_box: BoxLabel, code: str, weight: str) -> None:
+    audit = audit_index(index({6: record(6, faulty_box, box(1, 1, 4, 4))}), work)
     assert weights(audit) == ({code: weight} if code else {})
     assert [finding.cases for finding in audit.findings if finding.code == code] == [("6.png",)] * bool(code)
 
@@ -93,13 +93,13 @@ def test_nothing_is_marked_anywhere_or_everywhere(work: Path) -> None:
 
 
 def test_classes_and_people(work: Path) -> None:
-    found = index()
-    two = replace(found, classes=("nodule", "mass"), values={"nodule": 0, "mass": 1})
+    base_index = index()
+    two = replace(base_index, classes=("nodule", "mass"), values={"nodule": 0, "mass": 1})
     audit = audit_index(two, work)
     assert weights(audit) == {"class_nowhere": "fix"}
     assert any("mass (1)" in finding.agent_message for finding in audit.findings)
-    bare = {at: record(at) for at in range(4)}
-    assert weights(audit_index(index(bare), work)) == {"class_absent_test": "fix"}
+    cases_without_boxes = {at: record(at) for at in range(4)}
+    assert weights(audit_index(index(cases_without_boxes), work)) == {"class_absent_test": "fix"}
     assert weights(audit_index(index(cases=6), work)) == {"few_patients": "warn"}
     assert weights(audit_index(index({at: record(at, patient="p") for at in range(4)}, cases=5), work)) == {
         "too_few_cases": "reject",

@@ -79,9 +79,9 @@ def test_one_class_is_beyond_repair(work: Path) -> None:
 
 
 def test_too_few_cases(work: Path) -> None:
-    few = index(train=[record(at) for at in range(4)], test=[record(at) for at in range(4, 6)])
-    found = weights(audit_index(few, work))
-    assert found["too_few_cases"] == "reject"
+    small_index = index(train=[record(at) for at in range(4)], test=[record(at) for at in range(4, 6)])
+    severities = weights(audit_index(small_index, work))
+    assert severities["too_few_cases"] == "reject"
 
 
 def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
@@ -89,17 +89,20 @@ def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
     audit = audit_index(index(test=clear), work)
     assert weights(audit) == {"class_absent_test": "fix", "small_test": "warn"}
     assert "no case of: opacity. Split again" in audit.findings[0].agent_message
-    same = index(train=[record(at, patient="p1" if at % 2 else f"p{at}") for at in range(20)], test=clear)
+    single_patient_index = index(
+        train=[record(at, patient="p1" if at % 2 else f"p{at}") for at in range(20)], test=clear
+    )
     assert (
-        "All cases of opacity are of one patient, or of one group" in audit_index(same, work).findings[0].agent_message
+        "All cases of opacity are of one patient, or of one group"
+        in audit_index(single_patient_index, work).findings[0].agent_message
     )
     audit = audit_index(index(train=[*(record(at) for at in range(0, 20, 2)), record(1)]), work)
     assert weights(audit) == {"class_rare_train": "warn"}
-    few = index(
+    scarce_index = index(
         train=[*(record(at) for at in range(0, 20, 2)), record(1)],
         test=[*(record(at) for at in range(20, 40, 2)), record(21)],
     )
-    assert weights(audit_index(few, work)) == {
+    assert weights(audit_index(scarce_index, work)) == {
         "class_scarce_train": "warn",
         "class_scarce_test": "warn",
         "small_test": "warn",
@@ -221,10 +224,10 @@ def test_time_runs_out(work: Path) -> None:
 def test_progress_is_told(work: Path) -> None:
     np.savez(work / "a.npz", images=RANDOM.integers(0, 255, (60, 16, 16), dtype=np.uint8))
     train = [record(at, image=f"a.npz#images[{at}]") for at in range(60)]
-    seen: list[tuple[int, int]] = []
-    audit_index(index(train=train), work, on_progress=lambda done, total: seen.append((done, total)))
-    assert [total for _, total in seen] == [80]
-    assert 50 <= seen[0][0] < 80
+    progress_calls: list[tuple[int, int]] = []
+    audit_index(index(train=train), work, on_progress=lambda done, total: progress_calls.append((done, total)))
+    assert [total for _, total in progress_calls] == [80]
+    assert 50 <= progress_calls[0][0] < 80
 
 
 def test_sixteen_bits_and_archives_and_volumes(work: Path) -> None:

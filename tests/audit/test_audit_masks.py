@@ -26,7 +26,7 @@ def volume(file: Path, array: np.ndarray, affine: np.ndarray = AFFINE) -> None:
     nib.save(nib.Nifti1Image(array, affine), file)
 
 
-def drawn(at: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_case(at: int) -> tuple[np.ndarray, np.ndarray]:
     """A noisy image and its mask: a liver of its own place in each, and a spleen."""
     random = np.random.default_rng(at)
     mask = np.zeros(SHAPE, np.uint8)
@@ -40,7 +40,7 @@ def drawn(at: int) -> tuple[np.ndarray, np.ndarray]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("masks")
     for at in range(COUNT):
-        image, mask = drawn(at)
+        image, mask = draw_case(at)
         mask[0, 0, 0] = 1 if at % 2 else 6
         mask[0, 0, 1 + at // 12] = 1
         mask[0, 1, at % 12] = 6
@@ -68,9 +68,9 @@ def index(
     test: int = TEST_FROM,
     values: dict[str, int] | None = None,
 ) -> Index:
-    found = [(changed or {}).get(at, record(at)) for at in range(cases)]
+    records = [(changed or {}).get(at, record(at)) for at in range(cases)]
     values = values or VALUES
-    return Index(tuple(found[test:]), tuple(found[:test]), tuple(values), task, values)
+    return Index(tuple(records[test:]), tuple(records[:test]), tuple(values), task, values)
 
 
 def weights(audit: Audit, *, but: tuple[str, ...] = ("small_test",)) -> dict[str, str]:
@@ -78,8 +78,8 @@ def weights(audit: Audit, *, but: tuple[str, ...] = ("small_test",)) -> dict[str
 
 
 def only(audit: Audit, code: str) -> Any:
-    (found,) = [finding for finding in audit.findings if finding.code == code]
-    return found
+    (match,) = [finding for finding in audit.findings if finding.code == code]
+    return match
 
 
 def replaced(work: Path, name: str) -> Path:
@@ -96,12 +96,12 @@ def test_clean_masks_have_no_finding_and_are_counted(work: Path) -> None:
 
 
 def test_a_mask_of_another_shape(work: Path) -> None:
-    volume(replaced(work, "m7.nii.gz"), drawn(7)[1][:-1])
-    found = only(audit_index(index(), work), "mask_shape")
-    assert found.severity == "fix"
-    assert found.cases == ("m7.nii.gz",)
+    volume(replaced(work, "m7.nii.gz"), draw_case(7)[1][:-1])
+    finding = only(audit_index(index(), work), "mask_shape")
+    assert finding.severity == "fix"
+    assert finding.cases == ("m7.nii.gz",)
     for words in ("m7.nii.gz is 16x17x12", "i7.nii.gz 16x18x12", "Resample", "Datapath/masks/"):
-        assert words in found.agent_message
+        assert words in finding.agent_message
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,19 @@ def test_a_mask_in_another_orientation_that_lies_where_its_image_lies(work: Path
 
 
 def test_a_mask_without_a_position(work: Path) -> None:
-    array = np.transpose(drawn(9)[1], (1, 0, 2))
+    array = np.transpose(draw_case(9)[1], (1, 0, 2))
     np.save(work / "m9.npy", array)
     audit = audit_index(index({9: record(9, mask="m9.npy")}), work)
     assert weights(audit) == {"mask_unplaced": "warn"}
 
 
 def test_float_masks_of_whole_numbers_and_of_fractions(work: Path) -> None:
-    whole = np.asarray(nib.load(work / "m5.nii.gz").dataobj)
-    volume(replaced(work, "m5.nii.gz"), whole.astype(np.float32))
+    integer_mask = np.asarray(nib.load(work / "m5.nii.gz").dataobj)
+    volume(replaced(work, "m5.nii.gz"), integer_mask.astype(np.float32))
     audit = audit_index(index(), work)
     assert weights(audit) == {"mask_floats": "warn"}
     assert only(audit, "mask_floats").cases == ("m5.nii.gz",)
-    volume(work / "m5.nii.gz", whole.astype(np.float32) * 0.37)
+    volume(work / "m5.nii.gz", integer_mask.astype(np.float32) * 0.37)
     audit = audit_index(index(), work)
     assert weights(audit) == {"mask_fractions": "fix"}
     assert "m5.nii.gz" in only(audit, "mask_fractions").agent_message
@@ -259,7 +259,7 @@ def test_masks_that_are_not_there_or_do_not_open(work: Path) -> None:
 
 
 def test_a_single_slice_among_volumes(work: Path) -> None:
-    image, mask = drawn(5)
+    image, mask = draw_case(5)
     volume(replaced(work, "i5.nii.gz"), image[:, :, 5:6])
     volume(replaced(work, "m5.nii.gz"), mask[:, :, 5:6])
     audit = audit_index(index(), work)
@@ -269,24 +269,24 @@ def test_a_single_slice_among_volumes(work: Path) -> None:
 
 def test_thick_slices(work: Path) -> None:
     affine = AFFINE @ np.diag([1, 1, 4, 1])
-    volume(replaced(work, "i5.nii.gz"), drawn(5)[0], affine)
-    volume(replaced(work, "m5.nii.gz"), drawn(5)[1], affine)
+    volume(replaced(work, "i5.nii.gz"), draw_case(5)[0], affine)
+    volume(replaced(work, "m5.nii.gz"), draw_case(5)[1], affine)
     audit = audit_index(index(), work)
     assert weights(audit) == {"anisotropic": "warn"}
     assert "1 x 1 x 6 mm" in only(audit, "anisotropic").agent_message
 
 
 def test_files_of_four_axes(work: Path) -> None:
-    series = np.stack([drawn(at)[0] for at in (100, 101, 102)], axis=-1)
+    series = np.stack([draw_case(at)[0] for at in (100, 101, 102)], axis=-1)
     volume(replaced(work, "i5.nii.gz"), series)
     audit = audit_index(index(), work)
     assert weights(audit) == {"channels_differ": "fix"}
     assert only(audit, "channels_differ").cases == ("i5.nii.gz",)
     for at in range(COUNT):
         (work / f"i{at}.nii.gz").unlink()
-        volume(work / f"i{at}.nii.gz", np.stack([drawn(at)[0], drawn(at)[0] // 2], axis=-1))
+        volume(work / f"i{at}.nii.gz", np.stack([draw_case(at)[0], draw_case(at)[0] // 2], axis=-1))
     assert weights(audit_index(index(), work)) == {"four_axes": "warn"}
-    volume(replaced(work, "m5.nii.gz"), np.stack([drawn(5)[1]] * 2, axis=-1))
+    volume(replaced(work, "m5.nii.gz"), np.stack([draw_case(5)[1]] * 2, axis=-1))
     assert weights(audit_index(index(), work))["mask_unreadable"] == "fix"
 
 
@@ -310,7 +310,7 @@ def test_pictures_with_transparency_and_sixteen_bits(tmp_path: Path) -> None:
 # --- a mask a class, and images in which nothing is marked -----------------------------------------------------------
 
 
-def apart(work: Path, at: int) -> Record:
+def split_mask_by_class(work: Path, at: int) -> Record:
     mask = np.asarray(nib.load(work / f"m{at}.nii.gz").dataobj)
     for name, value in VALUES.items():
         volume(work / f"{name}{at}.nii.gz", (mask == value).astype(np.uint8) * 255)
@@ -319,11 +319,11 @@ def apart(work: Path, at: int) -> Record:
 
 def test_a_mask_a_class(work: Path) -> None:
     values = {"spleen": 1, "liver": 2}
-    cases = {at: apart(work, at) for at in range(COUNT)}
+    cases = {at: split_mask_by_class(work, at) for at in range(COUNT)}
     audit = audit_index(index(cases, values=values), work)
     assert weights(audit) == {}
     assert audit.counts["test"] == {"spleen": 4, "liver": 4}
-    volume(work / "liver5.nii.gz", drawn(5)[1][1:])
+    volume(work / "liver5.nii.gz", draw_case(5)[1][1:])
     audit = audit_index(index(cases, values=values), work)
     assert weights(audit) == {"mask_shape": "fix"}
     assert only(audit, "mask_shape").cases == ("liver5.nii.gz",)
@@ -333,8 +333,8 @@ def test_a_mask_a_class(work: Path) -> None:
 
 def test_healthy_images_of_a_detection_set(work: Path) -> None:
     assert weights(audit_index(index(task="detection"), work)) == {"no_healthy": "warn"}
-    some = {at: record(at, mask=None) for at in (0, 5, 6)}
-    audit = audit_index(index(some, task="detection"), work)
+    healthy_cases = {at: record(at, mask=None) for at in (0, 5, 6)}
+    audit = audit_index(index(healthy_cases, task="detection"), work)
     assert weights(audit) == {}
     assert audit.counts == {"train": {"spleen": 18, "liver": 18}, "test": {"spleen": 3, "liver": 3}}
     nothing = {at: record(at, mask=None) for at in range(COUNT)}

@@ -20,8 +20,8 @@ COUNT = 24
 
 
 def only(audit: Audit, code: str) -> Finding:
-    (found,) = [finding for finding in audit.findings if finding.code == code]
-    return found
+    (match,) = [finding for finding in audit.findings if finding.code == code]
+    return match
 
 
 def codes(audit: Audit) -> set[str]:
@@ -38,9 +38,10 @@ def noise(work: Path, at: int, name: str = "") -> str:
 def labelled(
     work: Path, labels: Sequence[str], patients: Sequence[str] | None = None, names: Sequence[str] = ()
 ) -> Index:
-    who = patients or [f"p{at}" for at in range(len(labels))]
+    patient_ids = patients or [f"p{at}" for at in range(len(labels))]
     records = [
-        Record(noise(work, at, names[at] if names else ""), (label,), who[at]) for at, label in enumerate(labels)
+        Record(noise(work, at, names[at] if names else ""), (label,), patient_ids[at])
+        for at, label in enumerate(labels)
     ]
     cut = len(records) * 3 // 4
     return Index(tuple(records[:cut]), tuple(records[cut:]), tuple(sorted(set(labels))))
@@ -93,8 +94,8 @@ def test_the_ends_of_a_range_are_no_classes(tmp_path: Path, words: str) -> None:
     index = labelled(tmp_path, ["04"[at % 2] for at in range(COUNT)])
     assert only(audit_index(index, tmp_path, request=IndexRequest(words)), "numbers_of_request").severity == "fix"
     assert "numbers_of_request" not in codes(audit_index(index, tmp_path, request=IndexRequest("Tell 0 from 4")))
-    whole = labelled(tmp_path, ["01234"[at % 5] for at in range(COUNT)])
-    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, request=IndexRequest(words)))
+    full_range_index = labelled(tmp_path, ["01234"[at % 5] for at in range(COUNT)])
+    assert "numbers_of_request" not in codes(audit_index(full_range_index, tmp_path, request=IndexRequest(words)))
 
 
 def test_classes_of_another_subject(tmp_path: Path) -> None:
@@ -121,21 +122,21 @@ def dicom(file: Path, at: int, **fields: str) -> str:
     meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
     meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    one = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
-    one.Rows, one.Columns, one.SamplesPerPixel, one.PhotometricInterpretation = 24, 20, 1, "MONOCHROME2"
-    one.BitsAllocated = one.BitsStored = 16
-    one.HighBit, one.PixelRepresentation, one.PatientID, one.Modality = 15, 0, f"P{at}", "CT"
+    dataset = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    dataset.Rows, dataset.Columns, dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 24, 20, 1, "MONOCHROME2"
+    dataset.BitsAllocated = dataset.BitsStored = 16
+    dataset.HighBit, dataset.PixelRepresentation, dataset.PatientID, dataset.Modality = 15, 0, f"P{at}", "CT"
     for name, value in fields.items():
-        setattr(one, name, value)
-    one.PixelData = np.random.default_rng(at).integers(0, 900, (24, 20), dtype=np.uint16).tobytes()
-    one.save_as(file, enforce_file_format=True)
+        setattr(dataset, name, value)
+    dataset.PixelData = np.random.default_rng(at).integers(0, 900, (24, 20), dtype=np.uint16).tobytes()
+    dataset.save_as(file, enforce_file_format=True)
     return file.name
 
 
 def test_a_label_in_the_header(tmp_path: Path) -> None:
-    def index(told: Callable[[int], dict[str, str]]) -> Index:
+    def index(make_fields: Callable[[int], dict[str, str]]) -> Index:
         records = [
-            Record(dicom(tmp_path / f"{at}.dcm", at, **told(at)), (("no", "yes")[at % 2],), f"p{at}")
+            Record(dicom(tmp_path / f"{at}.dcm", at, **make_fields(at)), (("no", "yes")[at % 2],), f"p{at}")
             for at in range(COUNT)
         ]
         return Index(tuple(records[:18]), tuple(records[18:]), ("no", "yes"))
@@ -148,7 +149,7 @@ def test_a_label_in_the_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected_text"),
     [
         ({"BurnedInAnnotation": "YES"}, "6 say in their DICOM header that text is burnt"),
         ({"Modality": "US"}, "6 are of a kind that often has such text"),
@@ -156,15 +157,15 @@ def test_a_label_in_the_header(tmp_path: Path) -> None:
         ({}, ""),
     ],
 )
-def test_text_in_the_pixels_is_warned_of(tmp_path: Path, fields: dict[str, str], told: str) -> None:
+def test_text_in_the_pixels_is_warned_of(tmp_path: Path, fields: dict[str, str], expected_text: str) -> None:
     records = [
         Record(dicom(tmp_path / f"{at}.dcm", at, **(fields if at % 4 == 0 else {})), (("no", "yes")[at % 2],), f"p{at}")
         for at in range(COUNT)
     ]
     audit = audit_index(Index(tuple(records[:18]), tuple(records[18:]), ("no", "yes")), tmp_path)
-    if told:
+    if expected_text:
         finding = only(audit, "text_in_pixels")
-        assert (finding.severity, told in finding.agent_message) == ("warn", True)
+        assert (finding.severity, expected_text in finding.agent_message) == ("warn", True)
         assert f"Of {COUNT} images opened" in finding.agent_message
     else:
         assert "text_in_pixels" not in codes(audit)
@@ -185,8 +186,10 @@ def test_time_is_no_channel(tmp_path: Path, frames: int, unit: str, code: str) -
         mask[2 : 4 + at % 4, 2:6, 1 : 3 + at % 3] = 1
         nib.save(nib.Nifti1Image(mask, np.eye(4)), tmp_path / f"m{at}.nii.gz")
         records.append(Record(f"i{at}.nii.gz", patient=f"p{at}", mask=f"m{at}.nii.gz"))
-    found = codes(audit_index(Index(tuple(records[6:]), tuple(records[:6]), ("liver",), "segmentation"), tmp_path))
-    assert found & {"time_as_channels", "four_axes"} == {code}
+    finding_codes = codes(
+        audit_index(Index(tuple(records[6:]), tuple(records[:6]), ("liver",), "segmentation"), tmp_path)
+    )
+    assert finding_codes & {"time_as_channels", "four_axes"} == {code}
 
 
 # --- masks --------------------------------------------------------------------------------------------------------
@@ -195,10 +198,8 @@ def test_time_is_no_channel(tmp_path: Path, frames: int, unit: str, code: str) -
 def round_image(random: np.random.Generator, size: int = 64) -> np.ndarray:
     """A fundus-like picture: bright within a circle, black around it."""
     y, x = np.ogrid[:size, :size]
-    inside = (x - size / 2) ** 2 + (y - size / 2) ** 2 < (0.45 * size) ** 2
-    return np.where(inside, random.integers(90, 200, (size, size)), random.integers(0, 4, (size, size))).astype(
-        np.uint8
-    )
+    disc = (x - size / 2) ** 2 + (y - size / 2) ** 2 < (0.45 * size) ** 2
+    return np.where(disc, random.integers(90, 200, (size, size)), random.integers(0, 4, (size, size))).astype(np.uint8)
 
 
 def masked(
@@ -223,11 +224,18 @@ def blob(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return mask
 
 
-ODD = {"mask_lossy", "mask_noise", "mask_constant", "mask_field_of_view", "mask_visible_part", "mean_shape"}
+SUSPICIOUS_MASK_CODES = {
+    "mask_lossy",
+    "mask_noise",
+    "mask_constant",
+    "mask_field_of_view",
+    "mask_visible_part",
+    "mean_shape",
+}
 
 
 def test_masks_that_are_masks(tmp_path: Path) -> None:
-    assert not codes(audit_index(masked(tmp_path, blob), tmp_path)) & ODD
+    assert not codes(audit_index(masked(tmp_path, blob), tmp_path)) & SUSPICIOUS_MASK_CODES
 
 
 @pytest.mark.parametrize("value", [1, 255])
@@ -251,9 +259,9 @@ def test_one_mask_for_all(tmp_path: Path) -> None:
         mask[10:50, 12:52] = 255
         return mask
 
-    found = audit_index(masked(tmp_path, frame), tmp_path)
-    assert only(found, "mask_constant").severity == "fix"
-    assert "same_mask" not in codes(found)
+    audit = audit_index(masked(tmp_path, frame), tmp_path)
+    assert only(audit, "mask_constant").severity == "fix"
+    assert "same_mask" not in codes(audit)
 
 
 def test_the_field_of_view(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def numbered(cells: list[float], column: str = "bone age (years)") -> Index:
     ],
 )
 def test_numbers(cells: list[float], code: str) -> None:
-    found = codes(numbered(cells)) - {"small_test", "few_patients"}
-    assert found == ({code} if code else set())
+    finding_codes = codes(numbered(cells)) - {"small_test", "few_patients"}
+    assert finding_codes == ({code} if code else set())
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_units_of_columns(name: str, unit: str) -> None:
 def test_grades(classes: str, code: str) -> None:
     names = tuple(classes.split())
     records = tuple(Record(f"{n}.png", (name,), f"p{n}") for n, name in enumerate([*names] * 8))
-    found = codes(Index(records[::2], records[1::2], names, "grading")) & {"grades_out_of_order", "two_grades"}
-    assert found == ({code} if code else set())
+    finding_codes = codes(Index(records[::2], records[1::2], names, "grading")) & {"grades_out_of_order", "two_grades"}
+    assert finding_codes == ({code} if code else set())
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_survival(event: Callable[[int], object], time: Callable[[int], float], 
         Record(f"{n}.png", (), f"p{n}", extra={"time": float(time(n)), "event": bool(event(n))}) for n in range(80)
     )
     index = Index(records[:60], records[60:], ("survival (months)",), "survival")
-    found = codes(index) - {"small_test"}
-    assert found - {"censored_first"} == ({code} - {"censored_first"} if code else set())
-    assert ("censored_first" in found) == (code in ("censored_first", "one_time"))
+    finding_codes = codes(index) - {"small_test"}
+    assert finding_codes - {"censored_first"} == ({code} - {"censored_first"} if code else set())
+    assert ("censored_first" in finding_codes) == (code in ("censored_first", "one_time"))

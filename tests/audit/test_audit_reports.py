@@ -33,8 +33,8 @@ def record(at: int, **changes: Any) -> Record:
 
 
 def index(changed: Mapping[int, Record] | None = None, *, classes: tuple[str, ...] = ("large", "small")) -> Index:
-    found = [(changed or {}).get(at, record(at)) for at in range(COUNT)]
-    return Index(tuple(found[6:]), tuple(found[:6]), classes, "report")
+    records = [(changed or {}).get(at, record(at)) for at in range(COUNT)]
+    return Index(tuple(records[6:]), tuple(records[:6]), classes, "report")
 
 
 def weights(audit: Audit) -> dict[str, str]:
@@ -42,8 +42,8 @@ def weights(audit: Audit) -> dict[str, str]:
 
 
 def only(audit: Audit, code: str) -> Any:
-    (found,) = [finding for finding in audit.findings if finding.code == code]
-    return found
+    (match,) = [finding for finding in audit.findings if finding.code == code]
+    return match
 
 
 def test_clean_reports_have_no_finding(work: Path) -> None:
@@ -56,11 +56,11 @@ def test_clean_reports_have_no_finding(work: Path) -> None:
 
 
 def test_labels_may_be_left_out(work: Path) -> None:
-    bare = {at: record(at, labels=()) for at in range(COUNT)}
-    audit = audit_index(index(bare, classes=()), work)
+    unlabelled = {at: record(at, labels=()) for at in range(COUNT)}
+    audit = audit_index(index(unlabelled, classes=()), work)
     assert weights(audit) == {}
     assert audit.summary().startswith("train: 14 cases, 14 patients")
-    assert weights(audit_index(index(bare), work)) == {"class_absent_train": "warn", "class_absent_test": "warn"}
+    assert weights(audit_index(index(unlabelled), work)) == {"class_absent_train": "warn", "class_absent_test": "warn"}
     assert weights(audit_index(index(classes=()), work)) == {"unknown_label": "fix"}
 
 
@@ -73,8 +73,8 @@ def test_empty_reports(work: Path) -> None:
 
 def test_the_same_text_for_most_and_for_all(work: Path) -> None:
     normal = Report("Normal  study.", "")
-    most = {at: record(at, report=normal) for at in range(6, 17)}
-    audit = audit_index(index(most), work)
+    mostly_normal = {at: record(at, report=normal) for at in range(6, 17)}
+    audit = audit_index(index(mostly_normal), work)
     assert weights(audit) == {"reports_alike": "warn"}
     assert "11 of 20" in only(audit, "reports_alike").agent_message
     every = {
@@ -91,7 +91,7 @@ def test_reports_that_are_known_from_training(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "has_identity"),
     [
         ("Patient Name: Jane Roe. Heart of normal size.", True),
         ("MRN: 123456. Lungs clear.", True),
@@ -100,17 +100,17 @@ def test_reports_that_are_known_from_training(work: Path) -> None:
         ("The name of the vessel is unclear.", False),
     ],
 )
-def test_headers_that_name_a_person(work: Path, text: str, found: bool) -> None:
+def test_headers_that_name_a_person(work: Path, text: str, has_identity: bool) -> None:
     audit = audit_index(index({9: record(9, report=Report(text, ""))}), work)
-    assert weights(audit) == ({"report_identity": "warn"} if found else {})
+    assert weights(audit) == ({"report_identity": "warn"} if has_identity else {})
     assert not any("Jane" in finding.agent_message for finding in audit.findings), (
         "the finding does not repeat the name"
     )
 
 
 def test_too_few(work: Path) -> None:
-    few = replace(index(), train=index().train[:3], test=index().test[:3])
-    assert weights(audit_index(few, work)) == {"too_few_cases": "reject"}
+    small_index = replace(index(), train=index().train[:3], test=index().test[:3])
+    assert weights(audit_index(small_index, work)) == {"too_few_cases": "reject"}
 
 
 def test_a_view_that_is_missing_broken_or_in_two_studies(work: Path) -> None:

@@ -54,13 +54,13 @@ def test_markers_are_known() -> None:
 @needs_ocr
 def test_drawn_text_is_found_where_it_stands() -> None:
     """Nine in ten of drawn texts of 10 to 24 pixels are recognised as identity, without any connection."""
-    texts, found = (*NAMES, *NUMBERS, *DATES), 0
+    texts, n_recognised = (*NAMES, *NUMBERS, *DATES), 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a connection was opened"))
         for seed, text in enumerate(texts):
             picture = draw_text(text, seed=seed, size=(10, 14, 18, 24)[seed % 4])
-            found += any(line.identity for line in find_pixel_texts(picture))
-    assert found >= 0.9 * len(texts)
+            n_recognised += any(line.identity for line in find_pixel_texts(picture))
+    assert n_recognised >= 0.9 * len(texts)
 
 
 @needs_ocr
@@ -68,12 +68,12 @@ def test_the_box_covers_the_text() -> None:
     picture = np.zeros((200, 300, 3), np.uint8)
     canvas = Image.fromarray(picture)
     ImageDraw.Draw(canvas).text((120, 60), "4482190337", fill=(255, 255, 255), font=ImageFont.load_default(16))
-    drawn = np.asarray(canvas)
-    (line,) = find_pixel_texts(drawn)
+    pixels = np.asarray(canvas)
+    (line,) = find_pixel_texts(pixels)
     top, left, bottom, right = line.box
-    covered = drawn.copy()
+    covered = pixels.copy()
     covered[top:bottom, left:right] = 0
-    assert covered.sum() < 0.02 * drawn.sum()
+    assert covered.sum() < 0.02 * pixels.sum()
     assert (bottom - top) * (right - left) < 0.1 * 200 * 300
 
 
@@ -97,8 +97,10 @@ def make_set(folder: Path, text: str) -> Index:
 def test_the_audit_warns_of_identity_and_not_of_markers(tmp_path: Path) -> None:
     for text, expected in (("GARCIA^MARIA 12.03.1961", {"identity_in_pixels": "warn"}), ("L", {})):
         audit = audit_index(make_set(tmp_path, text), tmp_path)
-        own = {finding.code: finding.severity for finding in audit.findings if finding.code == "identity_in_pixels"}
-        assert own == expected
+        severities = {
+            finding.code: finding.severity for finding in audit.findings if finding.code == "identity_in_pixels"
+        }
+        assert severities == expected
     assert "identity_in_pixels" in UNFIXABLE_CODES, "no other index removes it"
 
 

@@ -17,7 +17,7 @@ from m3b.run.external_sets import SPLIT_ONLY_CODES
 CODES = {check.code for check in CHECKS} | {"not_opened", "unlabelled_left_out"}
 
 
-class Odd(AuditCheck):
+class OddNumberCheck(AuditCheck):
     """Any index."""
 
     code = "odd_number"
@@ -40,7 +40,7 @@ def test_codes_that_are_named_exist() -> None:
 
 
 def test_a_check_that_is_added() -> None:
-    check = Odd()
+    check = OddNumberCheck()
     check.register()
     check.register()  # the same again
     try:
@@ -50,21 +50,21 @@ def test_a_check_that_is_added() -> None:
         assert finding.cases[:2] == ("0.png", "1.png")
         assert not [finding for finding in find_without_images(index(40)) if finding.code == "odd_number"]
         with pytest.raises(ValueError, match="odd_number"):
-            type("Other", (Odd,), {})().register()
+            type("Other", (OddNumberCheck,), {})().register()
     finally:
         check.unregister()
     assert are_installed()
     with pytest.raises(ValueError, match="no code"):
-        type("Nameless", (Odd,), {"code": ""})().register()
+        type("Nameless", (OddNumberCheck,), {"code": ""})().register()
 
 
 def test_scope_and_explanation() -> None:
-    of_masks = type("OfMasks", (Odd,), {"targets": ("masks",)})()
-    of_images = type("OfImages", (Odd,), {"needs_images": True})()
-    explained = type("Explained", (Odd,), {"code": "explained", "explained_by": ("odd_number",)})()
+    of_masks = type("OfMasks", (OddNumberCheck,), {"targets": ("masks",)})()
+    of_images = type("OfImages", (OddNumberCheck,), {"needs_images": True})()
+    explained = type("Explained", (OddNumberCheck,), {"code": "explained", "explained_by": ("odd_number",)})()
     data = AuditData(index(41), Path("/nowhere"))
     assert run_checks([of_masks, of_images], data) == []
-    assert [finding.code for finding in run_checks([Odd(), explained], data)] == ["odd_number"]
+    assert [finding.code for finding in run_checks([OddNumberCheck(), explained], data)] == ["odd_number"]
     assert [finding.code for finding in run_checks([explained], data)] == ["explained"]
 
 

@@ -39,21 +39,21 @@ def test_what_is_kept_is_what_is_compared(seed: int, monkeypatch: pytest.MonkeyP
     sample, dropped = ComparedSample(firsts, seconds), set()
     for key in keys:
         dropped |= {sample.add(key, probes[key])} - {None}
-    kept = {key: probe for key, probe in probes.items() if key not in dropped}
-    assert len(kept) == 12 + 5
-    assert find_near_copies(kept, firsts, seconds) == find_near_copies(probes, firsts, seconds)
+    kept_probes = {key: probe for key, probe in probes.items() if key not in dropped}
+    assert len(kept_probes) == 12 + 5
+    assert find_near_copies(kept_probes, firsts, seconds) == find_near_copies(probes, firsts, seconds)
 
 
 def test_few_cases_wait_for_the_threads_that_open_them(tmp_path) -> None:
-    taken = 0
+    n_listed = 0
 
     def list_cases():
-        nonlocal taken
+        nonlocal n_listed
         for number in range(3 * CASES_PER_BATCH):
-            taken += 1
+            n_listed += 1
             yield CasePixels(number, f"{number}.png")
 
     looks = PixelReader(tmp_path, tmp_path).look(list_cases())
     assert next(looks).code == "unreadable"
-    assert taken == CASES_PER_BATCH
+    assert n_listed == CASES_PER_BATCH
     assert sum(look.code == "unreadable" for look in looks) == 3 * CASES_PER_BATCH - 1

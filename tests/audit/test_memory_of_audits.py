@@ -35,9 +35,9 @@ def test_images_are_compared_block_by_block(monkeypatch: pytest.MonkeyPatch) -> 
             digest=str(number), thumbnail=thumbnail.astype(np.float16), detail=detail.astype(np.float16)
         )
     keys = list(probes)
-    few, many = (measure_peak(probes, keys[100 : 100 + count], keys[:100]) for count in (60, 360))
+    small_peak, large_peak = (measure_peak(probes, keys[100 : 100 + count], keys[:100]) for count in (60, 360))
     bytes_of_300_images = 300 * 4 * (32**2 + 24**2)
-    assert many - few < 0.2 * bytes_of_300_images
+    assert large_peak - small_peak < 0.2 * bytes_of_300_images
 
 
 def test_masks_are_compared_with_their_mean_one_by_one() -> None:

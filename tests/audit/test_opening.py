@@ -36,7 +36,7 @@ print(json.dumps({"executor": type(executor).__name__, "keys": list(probes), "pr
 """
 
 
-def opened(work: Path, fatal: str) -> dict[str, object]:
+def run_script(work: Path, fatal: str) -> dict[str, object]:
     for number in range(60):
         pixels = np.random.default_rng(number).integers(0, 255, (20, 24), dtype=np.uint8)
         Image.fromarray(pixels).save(work / f"{number}.png")
@@ -49,11 +49,11 @@ def opened(work: Path, fatal: str) -> dict[str, object]:
 
 
 def test_processes_open_every_image_once_in_the_order_of_the_index(tmp_path: Path) -> None:
-    answer = opened(tmp_path, "")
+    answer = run_script(tmp_path, "")
     has_cores = len(os.sched_getaffinity(0)) > 1
     assert answer["executor"] == ("ProcessPoolExecutor" if has_cores else "ThreadPoolExecutor")
     assert all(50 <= done < total == 59 for done, total in answer["progress"])  # type: ignore[attr-defined]
 
 
 def test_a_file_that_ends_its_process_is_opened_here(tmp_path: Path) -> None:
-    opened(tmp_path, "33.png")
+    run_script(tmp_path, "33.png")

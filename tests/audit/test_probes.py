@@ -30,10 +30,10 @@ def saved(array: np.ndarray, file: Path) -> ImageProbe:
 
 
 def test_copies_in_another_lossless_format_have_the_same_digest(tmp_path: Path) -> None:
-    one = CHESTS[0]
-    grey = np.stack([one] * 3, axis=-1)
+    chest = CHESTS[0]
+    grey = np.stack([chest] * 3, axis=-1)
     files = ["a.png", "a.tif", "a.bmp", "a.npy"]
-    digests = {saved(one, tmp_path / name).digest for name in files} | {saved(grey, tmp_path / "rgb.png").digest}
+    digests = {saved(chest, tmp_path / name).digest for name in files} | {saved(grey, tmp_path / "rgb.png").digest}
     assert len(digests) == 1
 
 
@@ -43,8 +43,8 @@ def test_volumes_have_a_look_too(tmp_path: Path) -> None:
     assert look.shape.count("x") == 3
     assert not look.flat
     assert look.thumbnail is not None
-    other = saved(np.where(volume > 0, volume, volume // 2).astype(np.int16), tmp_path / "b.npy")
-    assert other.digest != look.digest
+    changed_look = saved(np.where(volume > 0, volume, volume // 2).astype(np.int16), tmp_path / "b.npy")
+    assert changed_look.digest != look.digest
 
 
 def test_a_slide_is_probed_by_its_overview_unless_masks_are_of_its_full_size(tmp_path: Path) -> None:

@@ -68,11 +68,11 @@ def smooth(rng: np.random.Generator, sigma: float) -> np.ndarray:
     return np.asarray(noise / noise.std())
 
 
-def films(seed: int, own: Callable[[np.random.Generator], Any]) -> list[np.ndarray]:
-    """The same film for everybody, with what `own` adds for each person."""
+def films(seed: int, person_pattern: Callable[[np.random.Generator], Any]) -> list[np.ndarray]:
+    """The same film for everybody, with what `person_pattern` adds for each person."""
     rng = np.random.default_rng(seed)
     template = 120 + 45 * smooth(rng, 8)
-    return [np.clip(template + own(rng), 0, 255).astype(np.uint8) for _ in range(COUNT)]
+    return [np.clip(template + person_pattern(rng), 0, 255).astype(np.uint8) for _ in range(COUNT)]
 
 
 def shifted(seed: int) -> list[np.ndarray]:

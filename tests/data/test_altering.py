@@ -104,6 +104,6 @@ def test_which_images_are_tried(tmp_path: Path) -> None:
     save(tmp_path / "a.png", PICTURE)
     (tmp_path / "b.png").write_bytes(b"x" * (MAX_BYTES + 1))
     (tmp_path / "series").mkdir()
-    said = {name: can_alter(name, tmp_path) for name in ("a.png", "b.png", "series", "gone.png", "set.npz#x[3]")}
-    assert said == {"a.png": True, "b.png": False, "series": False, "gone.png": False, "set.npz#x[3]": True}
+    alterable = {name: can_alter(name, tmp_path) for name in ("a.png", "b.png", "series", "gone.png", "set.npz#x[3]")}
+    assert alterable == {"a.png": True, "b.png": False, "series": False, "gone.png": False, "set.npz#x[3]": True}
     assert not can_alter(["a.png", "a.png"], tmp_path)

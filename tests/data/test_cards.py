@@ -51,7 +51,7 @@ def test_facts_reach_the_text_that_agents_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected_text"),
     [
         ({"description": "x"}, "`name`"),
         ({"name": " ", "description": "x"}, "`name`"),
@@ -70,17 +70,17 @@ def test_facts_reach_the_text_that_agents_read(tmp_path: Path) -> None:
         ({"name": "a", "description": "x", "classes": 2}, "`classes`"),
     ],
 )
-def test_a_fault_names_its_key(raw: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=told):
+def test_a_fault_names_its_key(raw: dict[str, Any], expected_text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=expected_text):
         parse_card(raw, base=tmp_path, own=True)
 
 
 def test_all_that_does_not_fit_is_named_at_once(tmp_path: Path) -> None:
     raw = {"name": " Knees ", "description": "x", "task": ["diagnosis"], "dataset_path": 3, "dimension": 5,
            "acceptable": [0.5, 0.9, 1]}  # fmt: skip
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as error:
         parse_card(raw, base=tmp_path, own=True)
-    assert str(told.value) == (
+    assert str(error.value) == (
         "The data card 'Knees' cannot be used: `path` must be text; found 3. `task` must be text; found ['diagnosis']. "
         "`dimension` must be 2 or 3; found 5. `acceptable` must be [lowest, highest or null]; found [0.5, 0.9, 1]."
     )
@@ -98,12 +98,12 @@ def test_one_bound_alone_will_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("key", "suggestion"),
     [("patientkey", "patient_key"), ("Task", "task"), ("accaptable", "acceptable"), ("discription", "description"),
      ("labels", "classes"), ("Modality ", "modality"), ("dataset-path", "dataset_path")],
 )  # fmt: skip
-def test_a_misspelt_key_is_refused_with_the_one_that_was_meant(key: str, meant: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"no key '{key}' .did you mean '{meant}'"):
+def test_a_misspelt_key_is_refused_with_the_one_that_was_meant(key: str, suggestion: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"no key '{key}' .did you mean '{suggestion}'"):
         parse_card({"name": "a", "description": "x", key: "y"}, base=tmp_path, own=True)
 
 
@@ -115,12 +115,12 @@ def test_keys_for_people_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "expected_text"),
     [("card.toml", "JSON"), ("card.yaml", "JSON"), ("data.zip", "Unpack"), ("cases.csv", "folder that holds it")],
 )
-def test_a_file_that_is_no_card_says_what_to_give_instead(file: str, told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_card_says_what_to_give_instead(file: str, expected_text: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text('name = "a"\n')
-    with pytest.raises(DataError, match=rf"{file} is a file\..*{told}"):
+    with pytest.raises(DataError, match=rf"{file} is a file\..*{expected_text}"):
         gather([tmp_path / file])
 
 
@@ -154,19 +154,19 @@ def test_any_object_is_a_card_or_a_data_error(raw: dict[str, Any]) -> None:
 
 @given(st.text())
 def test_a_slug_is_a_safe_folder_name_and_stays_itself(name: str) -> None:
-    made = slug(name)
-    assert 0 < len(made) <= 48
-    assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    assert not made.startswith("-")
-    assert not made.endswith("-")
-    assert slug(made) == made
+    folder_name = slug(name)
+    assert 0 < len(folder_name) <= 48
+    assert set(folder_name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert not folder_name.startswith("-")
+    assert not folder_name.endswith("-")
+    assert slug(folder_name) == folder_name
 
 
 def test_a_file_holds_one_card_or_several(tmp_path: Path) -> None:
-    one, many = tmp_path / "one.json", tmp_path / "many.json"
-    one.write_text(json.dumps({"name": "a", "description": "x", "path": "in"}), encoding="utf-8")
-    many.write_text(json.dumps([{"name": n, "description": "x"} for n in "bc"]), encoding="utf-8-sig")
-    cards = gather([str(one), many])
+    single_file, list_file = tmp_path / "one.json", tmp_path / "many.json"
+    single_file.write_text(json.dumps({"name": "a", "description": "x", "path": "in"}), encoding="utf-8")
+    list_file.write_text(json.dumps([{"name": n, "description": "x"} for n in "bc"]), encoding="utf-8-sig")
+    cards = gather([str(single_file), list_file])
     assert [card.name for card in cards] == ["a", "b", "c"]
     assert cards[0].path == tmp_path / "in", "a relative path counts from the card's own folder"
     assert all(card.own for card in cards)

@@ -39,7 +39,7 @@ def ramp(file: Path, shape: Sequence[int], affine: np.ndarray) -> str:
     return file.name
 
 
-def written(folder: Path, *records: dict[str, Any]) -> Path:
+def write_train_file(folder: Path, *records: dict[str, Any]) -> Path:
     file = folder / "train.json"
     file.write_text(json.dumps(list(records)))
     return file
@@ -61,7 +61,7 @@ def test_channels_keep_their_names_and_order(names: list[str]) -> None:
 
 def test_an_index_of_channels_is_read_back(tmp_path: Path) -> None:
     paths = {"flair": "data/x/f.nii", "t1": "data/x/t.npz#t1[3]"}
-    [record] = read_records(written(tmp_path, {"image_path": paths, "labels": ["a"], "patient": "p"}))
+    [record] = read_records(write_train_file(tmp_path, {"image_path": paths, "labels": ["a"], "patient": "p"}))
     assert record.channels == ("flair", "t1")
     assert record.reference == paths
     assert record.files == ("data/x/f.nii", "data/x/t.npz")
@@ -82,7 +82,7 @@ def test_an_index_of_channels_is_read_back(tmp_path: Path) -> None:
 def test_channels_that_do_not_fit_together_are_named(tmp_path: Path, second: Any, words: str) -> None:
     first = {"image_path": {"flair": "a.nii", "t1": "b.nii"}, "labels": ["a"], "patient": "p"}
     with pytest.raises(DataError, match=words):
-        read_records(written(tmp_path, first, {**first, "image_path": second}))
+        read_records(write_train_file(tmp_path, first, {**first, "image_path": second}))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -205,6 +205,6 @@ def test_named_channels_pass_the_audit_where_four_axes_are_warned_of(tmp_path: P
             nib.save(nib.Nifti1Image(random.normal(size=(6, 6, 6)).astype(np.float32), np.eye(4)), file)
             paths.append((name, f"data/x/{file.name}"))
         records.append(Record(Channels(tuple(paths)), labels=("ab"[case % 2],), patient=f"p{case}"))
-    found = audit_index(Index(tuple(records[:8]), tuple(records[8:]), ("a", "b")), tmp_path)
-    assert {one.code for one in found.findings} == {"small_test"}
-    assert found.opened == 12
+    audit = audit_index(Index(tuple(records[:8]), tuple(records[8:]), ("a", "b")), tmp_path)
+    assert {finding.code for finding in audit.findings} == {"small_test"}
+    assert audit.opened == 12

@@ -101,20 +101,24 @@ def test_no_other_card_borrows_a_real_name() -> None:
 
 def test_no_two_descriptions_are_copies() -> None:
     words = {name: set(re.findall(r"[a-z]{4,}", card["description"].lower())) for name, card in CARDS.items()}
-    for (one, left), (other, right) in combinations(words.items(), 2):
-        assert len(left & right) / len(left | right) < 0.4, f"{one} and {other}"
+    for (first_name, first_words), (second_name, second_words) in combinations(words.items(), 2):
+        assert len(first_words & second_words) / len(first_words | second_words) < 0.4, (
+            f"{first_name} and {second_name}"
+        )
 
 
 def test_the_choice_is_wide_and_has_near_misses() -> None:
-    others = [card for card in CARDS.values() if not card["real"]]
-    assert {card["task"] for card in others} == set(METRIC)
-    assert len({card["modality"].split()[0] for card in others}) >= 8
-    assert len({card["anatomy"] for card in others}) >= 15
-    taken = {_kind(card) for card in others}
+    invented_cards = [card for card in CARDS.values() if not card["real"]]
+    assert {card["task"] for card in invented_cards} == set(METRIC)
+    assert len({card["modality"].split()[0] for card in invented_cards}) >= 8
+    assert len({card["anatomy"] for card in invented_cards}) >= 15
+    kinds = {_kind(card) for card in invented_cards}
     for card in CARDS.values():
         if card["real"]:
             modality, anatomy = _kind(card)
-            assert any(modality == other or anatomy == where for other, where in taken), f"{card['name']}: no near miss"
+            assert any(
+                modality == other_modality or anatomy == other_anatomy for other_modality, other_anatomy in kinds
+            ), f"{card['name']}: no near miss"
 
 
 def _kind(card: dict[str, Any]) -> tuple[str, str]:

@@ -42,9 +42,9 @@ def test_read_as_pillow_shows_it(tmp_path: Path, stored: np.ndarray, writer: str
     file = tmp_path / f"a.{writer}"
     save(stored, file, orientation)
     with Image.open(file) as picture:
-        shown = np.array(ImageOps.exif_transpose(picture))
-    assert np.array_equal(read_image(str(file)).array, np.moveaxis(shown, -1, 0))
-    assert probe_shape(str(file)) == shown.shape[:2] == geometry(str(file)).shape
+        upright_picture = np.array(ImageOps.exif_transpose(picture))
+    assert np.array_equal(read_image(str(file)).array, np.moveaxis(upright_picture, -1, 0))
+    assert probe_shape(str(file)) == upright_picture.shape[:2] == geometry(str(file)).shape
 
 
 @pytest.mark.parametrize("value", [0, 9])
@@ -56,14 +56,14 @@ def test_a_damaged_orientation_turns_nothing(tmp_path: Path, stored: np.ndarray,
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-@pytest.mark.parametrize("drawn", ["stored", "shown"])
-def test_masks_follow_their_picture(tmp_path: Path, stored: np.ndarray, orientation: int, drawn: str) -> None:
+@pytest.mark.parametrize("drawn_on", ["stored", "shown"])
+def test_masks_follow_their_picture(tmp_path: Path, stored: np.ndarray, orientation: int, drawn_on: str) -> None:
     """A mask of the stored size is turned; one of the size on display, or that could be either, is not."""
     save(stored, tmp_path / "a.png", orientation)
     bright = (stored[..., 0] > 127).astype(np.uint8)
-    shown = turn_upright(bright, orientation)
+    upright_mask = turn_upright(bright, orientation)
     turned = orientation >= 5
-    Image.fromarray(bright if drawn == "stored" and turned else shown).save(tmp_path / "m.png")
+    Image.fromarray(bright if drawn_on == "stored" and turned else upright_mask).save(tmp_path / "m.png")
     base = str(tmp_path)
     expected = read_image("a.png", base).array[0] > 127
     assert np.array_equal(align_mask("m.png", "a.png", base) == 1, expected)
@@ -83,8 +83,8 @@ def test_a_mask_with_the_same_exif_as_its_picture(tmp_path: Path, stored: np.nda
     exif[0x0112] = 6
     palette.save(tmp_path / "m.png", exif=exif)
     assert read_mask("m.png", str(tmp_path)).array.shape == (14, 20)
-    shown = read_image("a.png", str(tmp_path)).array[0] > 127
-    assert np.array_equal(align_mask("m.png", "a.png", str(tmp_path)) == 1, shown)
+    upright_mask = read_image("a.png", str(tmp_path)).array[0] > 127
+    assert np.array_equal(align_mask("m.png", "a.png", str(tmp_path)) == 1, upright_mask)
 
 
 @pytest.mark.parametrize("orientation", range(5, 9))
@@ -94,8 +94,8 @@ def test_boxes_that_were_drawn_on_the_stored_picture(tmp_path: Path, orientation
     save(array, tmp_path / "a.png", orientation)
     grid = grid_for("a.png", tmp_path)
     (box,) = upright([(2.0, 30.0, 7.0, 38.0)], grid)
-    shown = read_image("a.png", str(tmp_path)).array[0] > 0
-    rows, columns = np.nonzero(shown)
+    bright_pixels = read_image("a.png", str(tmp_path)).array[0] > 0
+    rows, columns = np.nonzero(bright_pixels)
     around = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     assert box == pytest.approx(around)
     assert upright([tuple(map(float, around))], grid) == [tuple(map(float, around))]

@@ -65,10 +65,10 @@ def test_the_readme_names_every_key_and_file() -> None:
 
 
 def test_the_schema_and_the_reader_agree_on_the_keys() -> None:
-    one = example()[0]
+    entry = example()[0]
     for key in json_schema()["items"]["required"]:
         with pytest.raises(DataError, match=key):
-            read([{k: v for k, v in one.items() if k != key}])
+            read([{k: v for k, v in entry.items() if k != key}])
 
 
 def read(records: Any, folder: Path | None = None) -> tuple[Record, ...]:
@@ -114,7 +114,7 @@ def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected_text"),
     [
         ({"image_path": ""}, "image_path"),
         ({"image_path": []}, "image_path"),
@@ -128,9 +128,9 @@ def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
         ({"patient": None}, "patient"),
     ],
 )
-def test_a_fault_names_record_and_key(change: dict[str, Any], told: str) -> None:
+def test_a_fault_names_record_and_key(change: dict[str, Any], expected_text: str) -> None:
     good = {"image_path": "a.png", "labels": ["normal"], "patient": "p"}
-    with pytest.raises(DataError, match=rf"record 1: .*{told}"):
+    with pytest.raises(DataError, match=rf"record 1: .*{expected_text}"):
         read([good, {**good, **change}])
 
 
@@ -181,13 +181,13 @@ def test_labels_come_in_the_order_of_their_numbers(names: list[str], random: Any
 
 
 def test_an_index_is_read_as_a_whole_or_the_missing_file_is_named(tmp_path: Path) -> None:
-    one, two = Record("a.png", ("x",), "p"), Record(("b.png", "c.png"), ("y",), "q")
-    write_records(tmp_path / TRAIN, [one])
-    write_records(tmp_path / TEST, [two])
+    first, second = Record("a.png", ("x",), "p"), Record(("b.png", "c.png"), ("y",), "q")
+    write_records(tmp_path / TRAIN, [first])
+    write_records(tmp_path / TEST, [second])
     with pytest.raises(DataError, match=LABELS):
         read_index(tmp_path)
     (tmp_path / LABELS).write_text('{"x": 0, "y": 1}', encoding="utf-8")
-    assert read_index(tmp_path) == Index((one,), (two,), ("x", "y"))
+    assert read_index(tmp_path) == Index((first,), (second,), ("x", "y"))
 
 
 def test_what_a_record_tells() -> None:
@@ -202,17 +202,17 @@ def test_what_a_record_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected_text"),
     [(b"[" * 200_000, "nested too deeply"), (b"[" + b"1" * 5000 + b"]", "cannot be read as JSON"), (b"\xff[]", "JSON"),
      (b"[" + b" " * 5000 + b"]", "more than the maximum of 4,096")],
 )  # fmt: skip
 def test_hostile_index_files_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, expected_text: str
 ) -> None:
     if b"  " in content:
         monkeypatch.setattr("m3b.data.index.MAX_BYTES", 4096)
     (tmp_path / "train.json").write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=expected_text):
         read_records(tmp_path / "train.json")
 
 

@@ -77,8 +77,8 @@ ROUND = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 @ROUND
 @given(ANY)
-def test_what_is_written_is_read_back_and_fits_the_schema(tmp_path: Path, one: tuple[str, list[Record]]) -> None:
-    task, records = one
+def test_what_is_written_is_read_back_and_fits_the_schema(tmp_path: Path, sample: tuple[str, list[Record]]) -> None:
+    task, records = sample
     file = tmp_path / "deep" / "train.json"
     write_records(file, records, task)
     assert read_records(file, task) == tuple(records)
@@ -87,8 +87,8 @@ def test_what_is_written_is_read_back_and_fits_the_schema(tmp_path: Path, one: t
 
 @ROUND
 @given(ANY)
-def test_the_task_need_not_be_said_where_the_records_tell_it(tmp_path: Path, one: tuple[str, list[Record]]) -> None:
-    task, records = one
+def test_the_task_need_not_be_said_where_the_records_tell_it(tmp_path: Path, sample: tuple[str, list[Record]]) -> None:
+    task, records = sample
     if task == "grading":  # in memory its records are what those of a diagnosis are
         return
     file = tmp_path / "train.json"
@@ -126,7 +126,9 @@ def test_any_change_of_a_record_is_read_or_named(tmp_path: Path, task: str, data
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_example_fits_schema_reader_and_dictionary(task: str, tmp_path: Path) -> None:
-    put(tmp_path, example(task)[:1], example(task)[1:2], example_labels(task)) if task != "detection" else put(
+    write_index_files(
+        tmp_path, example(task)[:1], example(task)[1:2], example_labels(task)
+    ) if task != "detection" else write_index_files(
         tmp_path, example(task)[:1], example(task)[2:], example_labels(task)
     )
     index = read_index(tmp_path, task)
@@ -137,19 +139,19 @@ def test_the_example_fits_schema_reader_and_dictionary(task: str, tmp_path: Path
     jsonschema.validate(example_boxes(), json_schema("detection"))
 
 
-def put(work: Path, train: Any, test: Any, labels: Mapping[str, Any]) -> Path:
+def write_index_files(work: Path, train: Any, test: Any, labels: Mapping[str, Any]) -> Path:
     for name, value in ((TRAIN, train), (TEST, test), (LABELS, labels)):
         (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_text(json.dumps(value), encoding="utf-8")
     return work
 
 
-def base(**more: Any) -> dict[str, Any]:
-    return {"image_path": "a.png", "patient": "p", **more}
+def base(**fields: Any) -> dict[str, Any]:
+    return {"image_path": "a.png", "patient": "p", **fields}
 
 
 @pytest.mark.parametrize(
-    ("task", "record", "told"),
+    ("task", "record", "expected_text"),
     [
         ("segmentation", base(), "lacks mask_path"),
         ("segmentation", base(mask_path=None), "mask_path is null"),
@@ -178,9 +180,9 @@ def base(**more: Any) -> dict[str, Any]:
         ("report", base(report={"findings": "x", "impression": ""}, labels="y"), "labels must be a list"),
     ],
 )
-def test_a_fault_is_named(task: str, record: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_fault_is_named(task: str, record: dict[str, Any], expected_text: str, tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps([record]), encoding="utf-8")
-    with pytest.raises(DataError, match=rf"record 0: .*{told}"):
+    with pytest.raises(DataError, match=rf"record 0: .*{expected_text}"):
         read_records(tmp_path / "train.json", task)
 
 
@@ -188,12 +190,12 @@ BOXED, MASKED = base(boxes=[]), base(mask_path="m.png")
 OBJECT = base(mask_path={"x": "m.png"})
 
 
-@pytest.mark.parametrize(("one", "two"), [(BOXED, MASKED), (MASKED, OBJECT), (BOXED, base(mask_path=None))])
-def test_one_kind_of_target_throughout(one: Any, two: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "second"), [(BOXED, MASKED), (MASKED, OBJECT), (BOXED, base(mask_path=None))])
+def test_one_kind_of_target_throughout(first: Any, second: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train\.json.*throughout"):
-        read_index(put(tmp_path, [one, two], [one], {"x": 1}), "detection")
+        read_index(write_index_files(tmp_path, [first, second], [first], {"x": 1}), "detection")
     with pytest.raises(DataError, match=r"do not fit together.*throughout"):
-        read_index(put(tmp_path, [one], [two], {"x": 1}), "detection")
+        read_index(write_index_files(tmp_path, [first], [second], {"x": 1}), "detection")
 
 
 @pytest.mark.parametrize(
@@ -202,11 +204,11 @@ def test_one_kind_of_target_throughout(one: Any, two: Any, tmp_path: Path) -> No
 )
 def test_values_of_masks_start_at_1_and_differ(labels: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"label_dict\.json"):
-        read_index(put(tmp_path, [MASKED], [MASKED], labels), "segmentation")
+        read_index(write_index_files(tmp_path, [MASKED], [MASKED], labels), "segmentation")
 
 
 def test_gaps_are_kept_and_order_is_that_of_the_values(tmp_path: Path) -> None:
-    index = read_index(put(tmp_path, [MASKED], [MASKED], {"liver": 6, "spleen": 1}), "segmentation")
+    index = read_index(write_index_files(tmp_path, [MASKED], [MASKED], {"liver": 6, "spleen": 1}), "segmentation")
     assert index.classes == ("spleen", "liver")
     assert index.values == {"spleen": 1, "liver": 6}
     assert index.masked
@@ -216,27 +218,27 @@ def test_gaps_are_kept_and_order_is_that_of_the_values(tmp_path: Path) -> None:
 
 def test_masks_of_their_own_are_numbered_without_gaps(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 to 1"):
-        read_index(put(tmp_path, [OBJECT], [OBJECT], {"x": 4}), "segmentation")
-    index = read_index(put(tmp_path, [OBJECT], [OBJECT], {"x": 1}), "segmentation")
+        read_index(write_index_files(tmp_path, [OBJECT], [OBJECT], {"x": 4}), "segmentation")
+    index = read_index(write_index_files(tmp_path, [OBJECT], [OBJECT], {"x": 1}), "segmentation")
     assert index.overlapping
     assert index.multi_label
 
 
 def test_boxes_are_numbered_from_0_and_reports_need_no_names(tmp_path: Path) -> None:
-    index = read_index(put(tmp_path, [BOXED], [BOXED], {"x": 0}), "detection")
+    index = read_index(write_index_files(tmp_path, [BOXED], [BOXED], {"x": 0}), "detection")
     assert index.boxed
     assert not index.masked
     with pytest.raises(DataError, match="0 to 0"):
-        read_index(put(tmp_path, [BOXED], [BOXED], {"x": 1}), "detection")
+        read_index(write_index_files(tmp_path, [BOXED], [BOXED], {"x": 1}), "detection")
     report = base(report={"findings": "x", "impression": ""})
-    assert read_index(put(tmp_path, [report], [report], {}), "report").classes == ()
+    assert read_index(write_index_files(tmp_path, [report], [report], {}), "report").classes == ()
     with pytest.raises(DataError, match="label_dict"):
-        read_index(put(tmp_path, [base(labels=[])], [base(labels=[])], {}), "diagnosis")
+        read_index(write_index_files(tmp_path, [base(labels=[])], [base(labels=[])], {}), "diagnosis")
 
 
 def test_an_unknown_task_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no task 'guessing'"):
-        read_index(put(tmp_path, [BOXED], [BOXED], {"x": 0}), "guessing")
+        read_index(write_index_files(tmp_path, [BOXED], [BOXED], {"x": 0}), "guessing")
     with pytest.raises(DataError, match="no task"):
         json_schema("guessing")
 
@@ -254,8 +256,8 @@ def test_what_a_record_tells_of_its_target() -> None:
 
 
 def test_numbers_that_are_not_given_follow_the_task(tmp_path: Path) -> None:
-    one = Record("a", patient="p", mask="m")
-    assert Index((one,), (one,), ("x", "y"), "segmentation").values == {"x": 1, "y": 2}
-    assert Index((one,), (one,), ("x", "y")).values == {"x": 0, "y": 1}
+    record = Record("a", patient="p", mask="m")
+    assert Index((record,), (record,), ("x", "y"), "segmentation").values == {"x": 1, "y": 2}
+    assert Index((record,), (record,), ("x", "y")).values == {"x": 0, "y": 1}
     (tmp_path / "label_dict.json").write_text("{}", encoding="utf-8")
     assert read_values(tmp_path / "label_dict.json", empty=True) == {}

@@ -18,7 +18,7 @@ from m3b.dataset.manifest import execute as execution
 from m3b.dataset.manifest.model import Manifest
 from m3b.isolation.untrusted import paths
 
-FEW, MANY = 200, 1_200
+FEW_CASES, MANY_CASES = 200, 1_200
 MAX_READ_BYTES, MAX_LOCK_BYTES, MAX_EXECUTE_BYTES = 430, 440, 970
 """Bytes a case: twice those that were measured."""
 CLASSES = ("clear", "opacity")
@@ -57,13 +57,13 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measure_bytes_per_case(run: Callable[[int], object]) -> float:
-    run(FEW)  # loads what is loaded once
-    few, many = (measure_peak(lambda count=count: run(count)) for count in (FEW, MANY))
-    return (many - few) / (MANY - FEW)
+    run(FEW_CASES)  # loads what is loaded once
+    small_peak, large_peak = (measure_peak(lambda count=count: run(count)) for count in (FEW_CASES, MANY_CASES))
+    return (large_peak - small_peak) / (MANY_CASES - FEW_CASES)
 
 
 def test_reading_an_index_takes_the_records_and_no_copy_of_the_file(tmp_path: Path) -> None:
-    for count in (FEW, MANY):
+    for count in (FEW_CASES, MANY_CASES):
         write_index(tmp_path / str(count), count)
     assert measure_bytes_per_case(lambda count: read_index(tmp_path / str(count))) < MAX_READ_BYTES
 
@@ -75,7 +75,7 @@ def test_locking_an_index_takes_its_records_once(tmp_path: Path) -> None:
         freeze_index(tmp_path / str(count), frozen, {"films": tmp_path}, "diagnosis")
         lock_index(frozen, locked, "diagnosis")
 
-    for count in (FEW, MANY):
+    for count in (FEW_CASES, MANY_CASES):
         write_index(tmp_path / str(count), count)
     assert measure_bytes_per_case(lock) < MAX_LOCK_BYTES
 

@@ -8,7 +8,7 @@ import pytest
 
 from m3b.data.persons import find
 
-NAMED = {
+PERSONS_IN_TEXT = {
     "Mueller_Anna_1956-03-02_CT.nii.gz": ["Mueller", "Anna", "1956-03-02"],
     "Müller, Anna/img.png": ["Müller", "Anna"],
     "anna_weber_001.png": ["anna", "weber"],
@@ -32,7 +32,7 @@ NAMED = {
     "MRN_1234567.png": ["1234567"],
     "geb_19560302_scan.png": ["19560302"],
 }
-PLAIN = """
+TEXTS_WITHOUT_PERSONS = """
 Normal_Chest_01.png|Gray_Matter|left_lung|Adam optimizer|train_case_0001.png|Max_Intensity|Iris_Brown|covid_19|lung_opacity
 images_train/patient_001|patient_key|Tumor_Core|IM_20200101_0001.png|高密度影|白质|肺炎_01|左肺_结节|torch.optim.Adam|os.path.join
 Cardiomegaly_Effusion|Anna_Mask|Santa_Maria|Spinal_Cord|pass^k|Rosa_Parks_Hospital|Gaussian_Blur|dice_loss|sub-01_ses-02_T1w
@@ -40,12 +40,12 @@ Grade (Kellgren-Lawrence 0 to 4)|kellgren_lawrence|Child-Pugh|Legg-Calvé-Perthe
 """.replace("\n", "|")
 
 
-@pytest.mark.parametrize("text", NAMED)
+@pytest.mark.parametrize("text", PERSONS_IN_TEXT)
 def test_what_names_a_person_is_found(text: str) -> None:
-    assert [text[one.start : one.end] for one in find(text)] == NAMED[text]
+    assert [text[span.start : span.end] for span in find(text)] == PERSONS_IN_TEXT[text]
 
 
-@pytest.mark.parametrize("text", [one for one in PLAIN.split("|") if one])
+@pytest.mark.parametrize("text", [text for text in TEXTS_WITHOUT_PERSONS.split("|") if text])
 def test_other_words_are_left_alone(text: str) -> None:
     assert find(text) == []
 

@@ -78,7 +78,7 @@ def test_masks_lie_in_the_axes_of_their_image(folder: Path, tmp_path: Path) -> N
     assert mask.array.shape == grid.shape == read_image("ct.nii.gz", str(folder)).array.shape[1:]
     assert np.allclose(mask.affine, grid.affine)
     both = read_masks("ids.nii.gz", {"a": 1, "b": 6}, str(tmp_path))
-    assert [int(one.sum()) for one in both] == [27, 10]
+    assert [int(class_mask.sum()) for class_mask in both] == [27, 10]
     box = boxes_to_array((3, 10, 4, 8, 12, 5), "ids.nii.gz", str(tmp_path))
     rows, columns, slices = (slice(int(low), int(high)) for low, high in zip(box[:3], box[3:], strict=True))
     assert both[1][rows, columns, slices].all(), "the box of the second class, in the array's axes, holds all of it"

@@ -22,14 +22,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def named(place: Path, content: str, ending: str = ".mhd") -> list[str]:
+def list_detached_files(place: Path, content: str, ending: str = ".mhd") -> list[str]:
     file = place / f"header{ending}"
     file.write_bytes(content.encode("latin-1"))
     return sides(file)
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected_files"),
     [
         ("ElementDataFile = a.raw\r\n", ["a.raw"]),
         ("elementdatafile=s 1.raw", ["s 1.raw"]),
@@ -40,8 +40,8 @@ def named(place: Path, content: str, ending: str = ".mhd") -> list[str]:
         ("ElementDataFile = v%03d.raw 0 2 1\n", ["v001.raw"]),
     ],
 )
-def test_the_line_that_names_the_voxels(place: Path, line: str, found: list[str]) -> None:
-    assert named(place, f"NDims = 2\n{line}") == found
+def test_the_line_that_names_the_voxels(place: Path, line: str, expected_files: list[str]) -> None:
+    assert list_detached_files(place, f"NDims = 2\n{line}") == expected_files
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,20 @@ def test_the_line_that_names_the_voxels(place: Path, line: str, found: list[str]
     ],
 )
 def test_a_long_line_is_read_once(place: Path, content: str) -> None:
-    assert named(place, content) == []
+    assert list_detached_files(place, content) == []
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected_text"),
     [
         ("ElementDataFile = v%0999999999d.raw 1 3 1\n", "numbers of 999999999 digits"),
         ("ElementDataFile = LIST\n" + "a\n" * (MAX_NAMES + 1), "lists 100,00"),
         ("ElementDataFile = ../a.raw\n", "outside its folder"),
     ],
 )
-def test_what_is_refused(place: Path, content: str, told: str) -> None:
-    with pytest.raises(DataError, match=told):
-        named(place, content)
+def test_what_is_refused(place: Path, content: str, expected_text: str) -> None:
+    with pytest.raises(DataError, match=expected_text):
+        list_detached_files(place, content)
 
 
 FIELD = st.sampled_from(["ElementDataFile = ", "data file: ", "datafile:", "ELEMENTDATAFILE=", "", "x"])
@@ -84,7 +84,7 @@ VALUE = st.one_of(
 @example(lines=["data file: %d ² ² ²"], ending=".nhdr")
 def test_any_header_names_files_of_its_folder_or_is_refused(place: Path, lines: list[str], ending: str) -> None:
     try:
-        found = named(place, "\n".join(lines), ending)
+        file_names = list_detached_files(place, "\n".join(lines), ending)
     except DataError:
         return
-    assert all((place / name).resolve().parent == place.resolve() and (place / name).is_file() for name in found)
+    assert all((place / name).resolve().parent == place.resolve() and (place / name).is_file() for name in file_names)

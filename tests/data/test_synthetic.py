@@ -18,8 +18,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_same_seed_draws_the_same_files(tmp_path: Path) -> None:
-    one, two, other = (make_chest(tmp_path / n, patients=6, seed=s) for n, s in (("a", 3), ("b", 3), ("c", 4)))
-    assert contents(one) == contents(two) != contents(other)
+    first, second, other_seed = (
+        make_chest(tmp_path / n, patients=6, seed=s) for n, s in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert contents(first) == contents(second) != contents(other_seed)
     volumes = [
         contents(make_volumes(tmp_path / n, patients=4, side=8, seed=s)) for n, s in (("d", 1), ("e", 1), ("f", 2))
     ]
@@ -30,16 +32,16 @@ def test_the_layout_is_the_one_described(tmp_path: Path) -> None:
     folder = make_chest(tmp_path / "chest", patients=30)
     rows = list(csv.DictReader((folder / "cases.csv").open(encoding="utf-8")))
     files = {file.name for file in (folder / "images").glob("*.png")}
-    named = {row["image"] for row in rows}
+    table_images = {row["image"] for row in rows}
     assert list(rows[0]) == ["image", "patient_id", "age", "view", "finding"]
-    assert files < named
-    assert len(named - files) == 1, "one row names an image that is absent"
+    assert files < table_images
+    assert len(table_images - files) == 1, "one row names an image that is absent"
     assert len({row["patient_id"] for row in rows}) == 31
     assert len(rows) > 31, "some patients have two images"
     assert {row["finding"] for row in rows} == {"clear", "opacity"}
     unseen = sorted(file.name for file in (folder / "unseen").iterdir())
     assert len(unseen) == 4
-    assert not named & set(unseen)
+    assert not table_images & set(unseen)
     with Image.open(folder / "images" / sorted(files)[0]) as picture:
         assert (picture.mode, picture.size) == ("L", (128, 128))
     for row in rows:

@@ -43,8 +43,8 @@ def files_below(folder: Path) -> list[str]:
 
 def make(records: list[Record], base: Path, *, link: bool = True) -> tuple[ViewCounts, Path]:
     target = base.parent / "view"
-    made = make_view(needed_files_of(records, base), base, lambda path: target / path, link=link)
-    return made, target
+    counts = make_view(needed_files_of(records, base), base, lambda path: target / path, link=link)
+    return counts, target
 
 
 def test_files_folders_lists_and_headers_of_the_cases_alone(tmp_path: Path) -> None:
@@ -62,18 +62,18 @@ def test_files_folders_lists_and_headers_of_the_cases_alone(tmp_path: Path) -> N
         Record(("l/1.png", "l/3.png")),
         Record("v.mhd"),
     ]
-    made, target = make(records, base)
+    counts, target = make(records, base)
     assert files_below(target) == [
         "a.png", "l/1.png", "l/3.png", "m/a.png", "s/1.png", "s/2.png", "v.mhd", "v.raw",
     ]  # fmt: skip
-    assert made.linked == 8
+    assert counts.linked == 8
     assert (target / "a.png").stat().st_ino == (base / "a.png").stat().st_ino
 
 
 def test_without_links_nothing_leads_back_to_the_raw_file(tmp_path: Path) -> None:
     picture(tmp_path / "base/a.png")
-    made, target = make([Record("a.png")], tmp_path / "base", link=False)
-    assert made.linked == 0
+    counts, target = make([Record("a.png")], tmp_path / "base", link=False)
+    assert counts.linked == 0
     assert (target / "a.png").stat().st_ino != (tmp_path / "base/a.png").stat().st_ino
     assert (target / "a.png").read_bytes() == (tmp_path / "base/a.png").read_bytes()
 
@@ -88,8 +88,8 @@ def test_where_links_are_refused_files_are_copied(
         raise error
 
     monkeypatch.setattr(os, "link", refuse)
-    made, target = make([Record("a.png")], tmp_path / "base")
-    assert (made.linked, made.copied + made.cloned) == (0, 1)
+    counts, target = make([Record("a.png")], tmp_path / "base")
+    assert (counts.linked, counts.copied + counts.cloned) == (0, 1)
     assert (target / "a.png").read_bytes() == (tmp_path / "base/a.png").read_bytes()
 
 
@@ -158,13 +158,13 @@ def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffi
     write(base / f"all{suffix}", {"images": ITEMS, "labels": np.array([1, 0, 1, 0, 1, 1])})
     key = "" if suffix == ".npy" else "images"
     train = [Record(f"all{suffix}#{key}[{n}]") for n in (0, 2, -2)]
-    made, target = make(train, base)
-    assert made.rewritten == 1
+    counts, target = make(train, base)
+    assert counts.rewritten == 1
     for number, item in enumerate(ITEMS):
-        seen = read_image(f"all{suffix}#{key}[{number}]", str(target)).array
-        wanted = read_image(f"all{suffix}#{key}[{number}]", str(base)).array
-        assert seen.dtype == wanted.dtype
-        assert np.array_equal(seen, wanted if number in (0, 2, 4) else np.zeros_like(wanted)), item[0, 0]
+        view_array = read_image(f"all{suffix}#{key}[{number}]", str(target)).array
+        raw_array = read_image(f"all{suffix}#{key}[{number}]", str(base)).array
+        assert view_array.dtype == raw_array.dtype
+        assert np.array_equal(view_array, raw_array if number in (0, 2, 4) else np.zeros_like(raw_array)), item[0, 0]
     if suffix != ".npy":
         with pytest.raises(DataError, match="has no array 'labels'"):
             read_image(f"all{suffix}#labels[0]", str(target))
@@ -178,8 +178,8 @@ def test_an_archive_of_training_cases_alone_is_linked(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     write(base / "case.npz", {"image": ITEMS, "mask": ITEMS})
-    made, _ = make([Record("case.npz#image", mask="case.npz#mask")], base)
-    assert (made.linked, made.rewritten) == (1, 0)
+    counts, _ = make([Record("case.npz#image", mask="case.npz#mask")], base)
+    assert (counts.linked, counts.rewritten) == (1, 0)
 
 
 def test_chunks_of_several_items_are_taken_apart(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_an_item_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @given(st.sets(st.integers(0, 40)))
 def test_runs_are_the_items_again(items: set[int]) -> None:
-    found = runs(items)
-    assert {item for first, last in found for item in range(first, last)} == items
-    assert all(second[0] > first[1] for first, second in itertools.pairwise(found))
+    spans = runs(items)
+    assert {item for first, last in spans for item in range(first, last)} == items
+    assert all(second[0] > first[1] for first, second in itertools.pairwise(spans))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -229,17 +229,17 @@ def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> No
         assert items == set(range(6))
         return
     for number in range(6):
-        seen = read_image(f"{target.name}#[{number}]", str(place)).array
-        assert bool(seen.any()) is (number in items)
+        array = read_image(f"{target.name}#[{number}]", str(place)).array
+        assert bool(array.any()) is (number in items)
 
 
 # --- files that cannot be told apart --------------------------------------------------------------------------------
 
 
 def test_files_of_both_sides_are_named() -> None:
-    mine = NeededFiles(frozenset({"a", "b"}), {"n.npz": {"x": {1}}})
-    assert shared_files(mine, NeededFiles(frozenset({"b"}), {"n.npz": {"x": {2}}})) == ["b"]
-    assert shared_files(mine, NeededFiles(frozenset({"n.npz"}), {"a": {"": {0}}})) == ["a", "n.npz"]
+    training_files = NeededFiles(frozenset({"a", "b"}), {"n.npz": {"x": {1}}})
+    assert shared_files(training_files, NeededFiles(frozenset({"b"}), {"n.npz": {"x": {2}}})) == ["b"]
+    assert shared_files(training_files, NeededFiles(frozenset({"n.npz"}), {"a": {"": {0}}})) == ["a", "n.npz"]
 
 
 def test_a_folder_and_a_file_in_it_meet(tmp_path: Path) -> None:
@@ -267,11 +267,11 @@ def test_a_pattern_and_a_list_of_data_files(tmp_path: Path) -> None:
 
 def test_put_says_which_way_it_went(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    made = ViewCounts()
-    place_file(tmp_path / "a", tmp_path / "b", made, link=True)
-    place_file(tmp_path / "a", tmp_path / "c", made, link=False)
-    assert made.linked == 1
-    assert made.cloned + made.copied == 1
+    counts = ViewCounts()
+    place_file(tmp_path / "a", tmp_path / "b", counts, link=True)
+    place_file(tmp_path / "a", tmp_path / "c", counts, link=False)
+    assert counts.linked == 1
+    assert counts.cloned + counts.copied == 1
 
 
 # --- archives of files, and tables ---------------------------------------------------------------------------------
@@ -298,8 +298,8 @@ def test_members_of_other_cases_are_left_out(tmp_path: Path, suffix: str) -> Non
                 info = tarfile.TarInfo(name)
                 info.size = len(content)
                 shard.addfile(info, io.BytesIO(content))
-    made, place = make([Record(f"x{suffix}#a/1.png"), Record(f"x{suffix}#c.mhd")], base)
-    assert made.rewritten == 1
+    counts, place = make([Record(f"x{suffix}#a/1.png"), Record(f"x{suffix}#c.mhd")], base)
+    assert counts.rewritten == 1
     assert get_format(place / f"x{suffix}").items(place / f"x{suffix}") == ("a/1.png", "c.mhd")
     assert read_image(f"x{suffix}#a/1.png", str(place)).array.max() == 1
     with pytest.raises(DataError, match="no such file"):
@@ -311,8 +311,8 @@ def test_rows_of_other_cases_are_black_and_labels_are_left_out(tmp_path: Path) -
     base.mkdir()
     cells = [{"bytes": png(value), "path": f"Doe_{value}.png"} for value in range(4)]
     pyarrow.parquet.write_table(pyarrow.table({"image": cells, "label": [0, 1, 1, 0]}), base / "t.parquet")
-    made, place = make([Record("t.parquet#image[2]")], base)
-    assert made.rewritten == 1
+    counts, place = make([Record("t.parquet#image[2]")], base)
+    assert counts.rewritten == 1
     assert read_image("t.parquet#image[2]", str(place)).array.shape == (1, 4, 5)
     assert read_image("t.parquet#image[1]", str(place)).array.tolist() == [[[0]]]
     assert pyarrow.parquet.read_table(place / "t.parquet").column_names == ["image"]

@@ -41,7 +41,7 @@ class Names:
     separator: str = ","
     gap: str = "_"
     top: str = ""
-    beside: bool = False
+    masks_with_images: bool = False
     order: tuple[int, ...] = (0, 1, 2)
 
 
@@ -85,10 +85,10 @@ def number(names: Names, at: int) -> str:
 def table(file: Path, names: Names, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table with its first three columns in the mutation's order."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    kept = [at for at in names.order if at < len(header)] + list(range(3, len(header)))
+    column_order = [at for at in names.order if at < len(header)] + list(range(3, len(header)))
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, delimiter=names.separator)
-        writer.writerows([[row[at] for at in kept] for row in (header, *rows)])
+        writer.writerows([[row[at] for at in column_order] for row in (header, *rows)])
 
 
 def class_folders(root: Path, names: Names, rng: random.Random) -> Want:
@@ -193,9 +193,9 @@ def masks_apart(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(10):
         name = f"case{names.gap}{number(names, at)}"
         picture(root / names.top / names.images / f"{name}{names.suffix}", 80, SIZE)
-        where = names.images if names.beside else names.masks
-        drawn = f"{name}_mask.png" if names.beside else f"{name}.png"
-        mask(root / names.top / where / drawn, (at, at % 7, 4 + at, 8 + at), size=SIZE)
+        mask_folder = names.images if names.masks_with_images else names.masks
+        mask_name = f"{name}_mask.png" if names.masks_with_images else f"{name}.png"
+        mask(root / names.top / mask_folder / mask_name, (at, at % 7, 4 + at, 8 + at), size=SIZE)
     return Want("Segment polyps in colonoscopy images", "segmentation", 10, values=1)
 
 
@@ -331,7 +331,7 @@ LAYOUTS = (
         "multi_label", multi_label, ("images", "image_column", "label_column", "width", "suffix", "gap", "top", "order")
     ),
     Layout("slices", slices, ("width", "suffix", "gap", "top")),
-    Layout("masks_apart", masks_apart, ("images", "masks", "width", "suffix", "gap", "top", "beside")),
+    Layout("masks_apart", masks_apart, ("images", "masks", "width", "suffix", "gap", "top", "masks_with_images")),
     Layout("masks_in_classes", masks_in_classes, ("top",)),
     Layout("masks_in_classes_segmented", masks_in_classes_segmented, ("top",)),
     Layout("hidden_test", hidden_test, ("width", "gap", "top")),
@@ -353,16 +353,16 @@ CHOICES: dict[str, Sequence[object]] = {
     "separator": (",", ";", "\t"),
     "gap": ("_", "-", ""),
     "top": ("", "archive", "data/v1"),
-    "beside": (False, True),
+    "masks_with_images": (False, True),
     "order": ((0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)),
 }
 
 
-def mutated(layout: Layout, rng: random.Random, most: int = 4) -> Names:
+def mutated(layout: Layout, rng: random.Random, max_changes: int = 4) -> Names:
     """Names with some of what the layout has changed."""
     names = Names()
-    for one in rng.sample(layout.fields, min(most, len(layout.fields))):
-        setattr(names, one, rng.choice(CHOICES[one]))
+    for field_name in rng.sample(layout.fields, min(max_changes, len(layout.fields))):
+        setattr(names, field_name, rng.choice(CHOICES[field_name]))
     return names
 
 
@@ -401,29 +401,30 @@ def read(root: Path, want: Want, work: Path) -> Verdict:
     return Verdict(differs(executed, want), outcome.kind, text, outcome, executed)
 
 
-def differs(made: Executed, want: Want) -> str:
+def differs(executed: Executed, want: Want) -> str:
     """What is not as wanted."""
-    records = [*made.train, *made.test]
+    records = [*executed.train, *executed.test]
     if len(records) != want.cases:
         return f"{len(records)} cases, not {want.cases}"
     if want.groups:
         sides = [
-            {m[1] for one in part if (m := re.search(want.groups, str(one.image)))} for part in (made.train, made.test)
+            {m[1] for record in part if (m := re.search(want.groups, str(record.image)))}
+            for part in (executed.train, executed.test)
         ]
         if sides[0] & sides[1]:
             return f"groups on both sides: {sorted(sides[0] & sides[1])[:3]}"
-    if want.classes is not None and {name.casefold() for name in made.values} != want.classes:
-        return f"classes {list(made.values)}"
-    if want.values is not None and len(made.values) != want.values:
-        return f"{len(made.values)} classes, not {want.values}"
+    if want.classes is not None and {name.casefold() for name in executed.values} != want.classes:
+        return f"classes {list(executed.values)}"
+    if want.values is not None and len(executed.values) != want.values:
+        return f"{len(executed.values)} classes, not {want.values}"
     if want.patients is not None and (
-        not made.patients_known or len({one.patient for one in records}) != want.patients
+        not executed.patients_known or len({record.patient for record in records}) != want.patients
     ):
-        return f"{len({one.patient for one in records})} patients, known: {made.patients_known}"
-    if want.marked is not None and (found := sum(len(one.boxes or ()) for one in records)) != want.marked:
-        return f"{found} boxes, not {want.marked}"
+        return f"{len({record.patient for record in records})} patients, known: {executed.patients_known}"
+    if want.marked is not None and (n_boxes := sum(len(record.boxes or ()) for record in records)) != want.marked:
+        return f"{n_boxes} boxes, not {want.marked}"
     texts = (want.tested,) if isinstance(want.tested, str) else want.tested
-    paths = [str(one.image).rsplit("data/set/", 1)[-1] for one in made.test]
+    paths = [str(record.image).rsplit("data/set/", 1)[-1] for record in executed.test]
     if any(texts) and not (paths and all(any(text in path for text in texts) for path in paths)):
         return "the data set's own split is not kept"
     return ""

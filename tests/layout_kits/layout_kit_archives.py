@@ -59,9 +59,9 @@ def partitions(root: Path, names: Names, rng: random.Random) -> Want:
         name = f"16B{1851 + at:07d}_Region_{at % 5}.jpg"
         picture(root / "images" / name, 90, SIZE)
         rows.append((name, *(int(at // 2 % 3 == grade) for grade in range(3))))
-    for where, some in (("Test/Train", rows[:20]), ("Test/Test", rows[20:]), ("Validation/Val1/Train", rows[:14]),
+    for part, part_rows in (("Test/Train", rows[:20]), ("Test/Test", rows[20:]), ("Validation/Val1/Train", rows[:14]),
                         ("Validation/Val1/Test", rows[14:20])):  # fmt: skip
-        _rows(root / f"partition/{where}.csv", ("image_name", "NC", "G3", "G4"), some)
+        _rows(root / f"partition/{part}.csv", ("image_name", "NC", "G3", "G4"), part_rows)
     return Want("Classify prostate patches into NC, G3 and G4", "diagnosis", 30, frozenset({"nc", "g3", "g4"}),
                 tested=tuple(row[0] for row in rows[20:]))  # fmt: skip
 
@@ -81,12 +81,12 @@ def split_of_folders(root: Path, names: Names, rng: random.Random) -> Want:
 
 def lists_in_cells(root: Path, names: Names, rng: random.Random) -> Want:
     """Cells that hold lists as a program prints them."""
-    some = ("['normal']", "['cardiomegaly', 'pleural effusion']", "['cardiomegaly']", '["pleural effusion", "nodule"]')
+    cells = ("['normal']", "['cardiomegaly', 'pleural effusion']", "['cardiomegaly']", '["pleural effusion", "nodule"]')
     rows = []
     for at in range(32):
         picture(root / f"{at % 3}/{7919 * at + 2168}_00-074-{at:03d}.png", 90, SIZE)
         rows.append(
-            (f"{7919 * at + 2168}_00-074-{at:03d}.png", at % 3, f"8{at // 2:04d}", some[at % 4], "['loc left']")
+            (f"{7919 * at + 2168}_00-074-{at:03d}.png", at % 3, f"8{at // 2:04d}", cells[at % 4], "['loc left']")
         )
     _rows(root / "labels.csv", ("ImageID", "ImageDir", "PatientID", "Labels", "Localizations"), rows)
     return Want("Detect cardiomegaly and pleural effusion on chest X-rays", "diagnosis", 32,
@@ -213,8 +213,8 @@ def more_in_masks(root: Path, names: Names, rng: random.Random) -> Want:
 
 
 ARCHIVES = tuple(
-    Layout(one.__name__, one, ("order",) if one in (age_beside_weight, nothing_found, thumbnails, packed_in_parts) else ())
-    for one in (
+    Layout(build.__name__, build, ("order",) if build in (age_beside_weight, nothing_found, thumbnails, packed_in_parts) else ())
+    for build in (
         numbered_parts, hidden_part, partitions, split_of_folders, lists_in_cells, told_flag, crossed_words, names_with_more,
         age_beside_weight, nothing_found, lists_of_classes, subjects_in_names, thumbnails, packed_in_parts, more_in_masks,
     )

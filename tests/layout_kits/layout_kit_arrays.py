@@ -9,7 +9,7 @@ import numpy as np
 from layout_kit import Layout, Names, Want, number, table
 
 CLASSES = ("meningioma", "glioma", "pituitary tumor")
-TOLD = "label: 1 for meningioma, 2 for glioma, 3 for pituitary tumor"
+LABEL_NOTES = "label: 1 for meningioma, 2 for glioma, 3 for pituitary tumor"
 
 
 def noise(at: int, shape: tuple[int, ...], value: int = 100) -> np.ndarray:
@@ -18,9 +18,9 @@ def noise(at: int, shape: tuple[int, ...], value: int = 100) -> np.ndarray:
 
 def square(at: int, shape: tuple[int, int] = (24, 20)) -> np.ndarray:
     """A mask with one rectangle, elsewhere in every case."""
-    drawn = np.zeros(shape, np.uint8)
-    drawn[2 + at % 7 : 10 + at % 7, 3 + at % 5 : 10 + at % 5] = 1
-    return drawn
+    mask = np.zeros(shape, np.uint8)
+    mask[2 + at % 7 : 10 + at % 7, 3 + at % 5 : 10 + at % 5] = 1
+    return mask
 
 
 def case_files(root: Path, names: Names, kind: str) -> None:
@@ -30,21 +30,21 @@ def case_files(root: Path, names: Names, kind: str) -> None:
 
     (root / names.top).mkdir(parents=True, exist_ok=True)
     for at in range(36):
-        held = {names.images: noise(at, (24, 20), 300).astype(np.int16), names.label_column: float(1 + at // 2 % 3),
+        content = {names.images: noise(at, (24, 20), 300).astype(np.int16), names.label_column: float(1 + at // 2 % 3),
                 names.patient_column: f"P{100360 + at // 2}", names.masks: square(at)}  # fmt: skip
         file = root / names.top / f"case{names.gap}{number(names, at)}.{kind[:3]}"
         if kind == "npz":
-            np.savez(file, **held)
+            np.savez(file, **content)
         elif kind == "mat5":
-            savemat(file, {"cjdata": held})
+            savemat(file, {"cjdata": content})
         else:
             with h5py.File(file, "w", userblock_size=512 if kind == "mat7" else 0) as out:
-                for key, value in held.items():
+                for key, value in content.items():
                     text = kind == "mat7" and isinstance(
                         value, str
                     )  # MATLAB stores texts as numbers, and every number as 1 x 1
                     out[f"cjdata/{key}"] = (
-                        np.array([[ord(one)] for one in value], np.uint16) if text
+                        np.array([[ord(letter)] for letter in value], np.uint16) if text
                         else np.array([[value]]) if kind == "mat7" and isinstance(value, float) else value
                     )  # fmt: skip
 
@@ -53,14 +53,16 @@ def _classified(kind: str) -> Layout:
     def make(root: Path, names: Names, rng: random.Random) -> Want:
         case_files(root, names, kind)
         return Want("Classify brain tumors into meningioma, glioma and pituitary tumor", "diagnosis", 36, frozenset(CLASSES),
-                    patients=18, notes=TOLD)  # fmt: skip
+                    patients=18, notes=LABEL_NOTES)  # fmt: skip
 
     return Layout(f"values_in_{kind}", make, FIELDS)
 
 
 def segmented(root: Path, names: Names, rng: random.Random) -> Want:
     case_files(root, names, "mat7")
-    return Want("Segment brain tumors on MRI", "segmentation", 36, frozenset({"brain tumors"}), patients=18, notes=TOLD)
+    return Want(
+        "Segment brain tumors on MRI", "segmentation", 36, frozenset({"brain tumors"}), patients=18, notes=LABEL_NOTES
+    )
 
 
 def _save(file: Path, array: np.ndarray, key: str = "") -> None:
@@ -104,19 +106,19 @@ def fold_arrays(root: Path, names: Names, rng: random.Random) -> Want:
 
 def _layered(count: int) -> np.ndarray:
     """Three layers a mask that exclude each other, the last what the others leave."""
-    made = np.zeros((count, 24, 20, 3))
+    layers = np.zeros((count, 24, 20, 3))
     for at in range(count):
-        made[at, :12, :, 0] = at * square(at)[:12]  # numbers of objects, as PanNuke has them
-        made[at, 12:, :, 1] = square(at + 3)[12:]
-    made[..., 2] = made[..., :2].max(axis=-1) == 0
-    return made
+        layers[at, :12, :, 0] = at * square(at)[:12]  # numbers of objects, as PanNuke has them
+        layers[at, 12:, :, 1] = square(at + 3)[12:]
+    layers[..., 2] = layers[..., :2].max(axis=-1) == 0
+    return layers
 
 
 def layered_masks(root: Path, names: Names, rng: random.Random) -> Want:
     fold_arrays(root, names, rng)
-    told = "masks.npy: an array of 3 channels (0: neoplastic cells, 1: inflammatory cells, 2: background)"
+    notes = "masks.npy: an array of 3 channels (0: neoplastic cells, 1: inflammatory cells, 2: background)"
     return Want("Segment neoplastic and inflammatory cells", "segmentation", 90,
-                frozenset(("neoplastic cells", "inflammatory cells")), notes=told)  # fmt: skip
+                frozenset(("neoplastic cells", "inflammatory cells")), notes=notes)  # fmt: skip
 
 
 def united_layers(root: Path, names: Names, rng: random.Random) -> Want:
@@ -156,7 +158,9 @@ def mask_parts(root: Path, names: Names, rng: random.Random) -> Want:
     for at, (part, count) in enumerate((("train", 24), ("val", 8), ("test", 10))):
         gap = names.gap or "_"
         _save(root / names.top / f"{names.images}{gap}{part}.npy", pictures(at, count, 1))
-        _save(root / names.top / f"{names.masks}{gap}{part}.npy", 255 * np.stack([square(one) for one in range(count)]))
+        _save(
+            root / names.top / f"{names.masks}{gap}{part}.npy", 255 * np.stack([square(item) for item in range(count)])
+        )
     return Want("Segment polyps in colonoscopy images", "segmentation", 42, values=1, tested="test")
 
 
@@ -179,5 +183,5 @@ SIBLINGS = (
 )
 ARRAYS = (
     *map(_classified, ("mat7", "mat5", "h5", "npz")), Layout("masks_in_mat7", segmented, FIELDS),
-    *(Layout(one.__name__, one, VARIED.get(one.__name__, ("top",))) for one in SIBLINGS),
+    *(Layout(build.__name__, build, VARIED.get(build.__name__, ("top",))) for build in SIBLINGS),
 )  # fmt: skip

@@ -43,12 +43,17 @@ def balls_in_mm(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(12):
         uid = f"1.3.6.1.4.1.14519.5.2.1.6279.6001.{10007 + 131 * at}"
         metaimage(root / names.top / f"subset{at % 3}" / f"{uid}.mhd")
-        for more in range(1 + at % 2):
-            rows.append((uid, -95.0 + more, 76.0 - at % 4, -240.0 - 2 * more, 3.5))
+        for nodule in range(1 + at % 2):
+            rows.append((uid, -95.0 + nodule, 76.0 - at % 4, -240.0 - 2 * nodule, 3.5))
         none.append((uid, -97.0, 77.0, -236.0, 0))
-    own = Names(separator=names.separator)
-    table(root / names.top / "annotations.csv", own, ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm"), rows)
-    table(root / names.top / "candidates.csv", own, ("seriesuid", "coordX", "coordY", "coordZ", "class"), none)
+    table_names = Names(separator=names.separator)
+    table(
+        root / names.top / "annotations.csv",
+        table_names,
+        ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm"),
+        rows,
+    )
+    table(root / names.top / "candidates.csv", table_names, ("seriesuid", "coordX", "coordY", "coordZ", "class"), none)
     return Want("Find lung nodules with boxes on CT", "detection", 12, values=1, boxes=True, marked=18)
 
 
@@ -84,7 +89,7 @@ def sides_in_brackets(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(20):
         name = f"{zlib.crc32(str(at).encode()):09x}"
         picture(root / names.top / "train" / f"{name}{names.suffix}", 90, SIZE)
-        rows += [(name, SIZE[1], SIZE[0], f"[{11.0 + more}, {9.0 - more}, 5.0, 6.0]", "site_1") for more in range(2)]
+        rows += [(name, SIZE[1], SIZE[0], f"[{11.0 + cell}, {9.0 - cell}, 5.0, 6.0]", "site_1") for cell in range(2)]
     table(root / names.top / "train.csv", names, ("image_id", "width", "height", "bbox", "source"), rows)
     return Want("Find cells with boxes on microscopy images", "detection", 20, values=1, boxes=True, marked=40)
 
@@ -117,14 +122,14 @@ def yolo_parts(root: Path, names: Names, rng: random.Random) -> Want:
     """Parts in folders, names in a data file, and images without a mark with an empty file."""
     top = root / names.top
     top.mkdir(parents=True, exist_ok=True)
-    listed = "['WBC', 'RBC', 'Platelets']"
-    (top / "data.yaml").write_text(f"train: ../train/images\nval: ../valid/images\n\nnc: 3\nnames: {listed}\n")
+    class_names = "['WBC', 'RBC', 'Platelets']"
+    (top / "data.yaml").write_text(f"train: ../train/images\nval: ../valid/images\n\nnc: 3\nnames: {class_names}\n")
     marked = 0
     for part, count in (("train", 14), ("valid", 5), ("test", 5)):
         for at in range(count):
             stem = f"smear_{at + 100 * len(part):05d}_jpg.rf.{hashlib.sha256(f'{part}{at}'.encode()).hexdigest()[:32]}"
             picture(top / part / "images" / f"{stem}{names.suffix}", 90, SIZE)
-            lines = [f"{one} 0.{2 + one} 0.4 0.2 0.{2 + one}" for one in range(3 if at % 4 else 0)]
+            lines = [f"{label} 0.{2 + label} 0.4 0.2 0.{2 + label}" for label in range(3 if at % 4 else 0)]
             (top / part / "labels").mkdir(exist_ok=True)
             (top / part / "labels" / f"{stem}.txt").write_text("\n".join(lines))
             marked += len(lines)
@@ -156,7 +161,7 @@ def fractions(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(20):
         name = f"{zlib.crc32(str(at).encode()):08x}{at:08x}"
         picture(root / names.top / names.images / f"{name}{names.suffix}", 90, SIZE)
-        rows += [(name, ("Nodule", "Mass")[more], 0.1 + more / 10, 0.5, 0.25, 0.5 + more / 4) for more in range(2)]
+        rows += [(name, ("Nodule", "Mass")[box], 0.1 + box / 10, 0.5, 0.25, 0.5 + box / 4) for box in range(2)]
     table(root / names.top / "boxes.csv", names, ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"), rows)
     return Want("Find nodules and masses with boxes on chest X-rays", "detection", 20, frozenset({"nodule", "mass"}),
                 boxes=True, marked=40)  # fmt: skip
@@ -164,14 +169,14 @@ def fractions(root: Path, names: Names, rng: random.Random) -> Want:
 
 def region_lists(root: Path, names: Names, rng: random.Random) -> Want:
     """One document with the regions of every image, as the VGG annotator exports them."""
-    found: dict[str, object] = {}
+    entries: dict[str, object] = {}
     for at in range(16):
         name = f"c{number(names, at)}{names.suffix}"
         picture(root / names.top / names.images / name, 90, SIZE)
-        regions = [{"shape_attributes": {"name": "rect", "x": 3 + 7 * more, "y": 4, "width": 6, "height": 8},
-                    "region_attributes": {"type": ("mitosis", "apoptosis")[more]}} for more in range(2 if at % 5 else 0)]  # fmt: skip
-        found[f"{name}1234"] = {"filename": name, "size": 1234, "regions": regions, "file_attributes": {}}
-    (root / names.top / "via_region_data.json").write_text(json.dumps(found))
+        regions = [{"shape_attributes": {"name": "rect", "x": 3 + 7 * item, "y": 4, "width": 6, "height": 8},
+                    "region_attributes": {"type": ("mitosis", "apoptosis")[item]}} for item in range(2 if at % 5 else 0)]  # fmt: skip
+        entries[f"{name}1234"] = {"filename": name, "size": 1234, "regions": regions, "file_attributes": {}}
+    (root / names.top / "via_region_data.json").write_text(json.dumps(entries))
     return Want("Find mitosis and apoptosis with boxes on histology", "detection", 16, frozenset({"mitosis", "apoptosis"}),
                 boxes=True, marked=24)  # fmt: skip
 
@@ -182,9 +187,9 @@ def region_rows(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(16):
         name = f"c{number(names, at)}{names.suffix}"
         picture(root / names.top / names.images / name, 90, SIZE)
-        for more, called in enumerate(("mitosis", "apoptosis")):
-            place = {"name": "rect", "x": 3 + 7 * more, "y": 4, "width": 6, "height": 8}
-            rows.append((name, 1234, "{}", 2, more, json.dumps(place), json.dumps({"type": called})))
+        for region, class_name in enumerate(("mitosis", "apoptosis")):
+            place = {"name": "rect", "x": 3 + 7 * region, "y": 4, "width": 6, "height": 8}
+            rows.append((name, 1234, "{}", 2, region, json.dumps(place), json.dumps({"type": class_name})))
     header = ("filename", "file_size", "file_attributes", "region_count", "region_id", "region_shape_attributes",
               "region_attributes")  # fmt: skip
     table(root / names.top / "via_region_data.csv", names, header, rows)

@@ -74,8 +74,8 @@ def seg_suffix(root: Path, names: Names, rng: random.Random) -> Want:
 def sequences(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(10):
         name = f"BraTS20_Training_{number(names, at)}"
-        for one in ("flair", "t1", "t1ce", "t2"):
-            volume(root / names.top / name / f"{name}_{one}.nii.gz")
+        for sequence in ("flair", "t1", "t1ce", "t2"):
+            volume(root / names.top / name / f"{name}_{sequence}.nii.gz")
         marks(root / names.top / name / f"{name}_seg.nii.gz", (1, 2, 4))
     return Want("Segment brain tumours on multi-sequence MRI", "segmentation", 10, values=3)
 
@@ -181,21 +181,21 @@ def dicom_slice(file: Path, patient: str, series: str, at: int) -> None:
     meta = FileMetaDataset()
     meta.TransferSyntaxUID, meta.MediaStorageSOPClassUID = ExplicitVRLittleEndian, "1.2.840.10008.5.1.4.1.1.2"
     meta.MediaStorageSOPInstanceUID = f"{series}.{at + 1}"
-    made = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
-    made.PatientID, made.SOPInstanceUID, made.Modality = patient, meta.MediaStorageSOPInstanceUID, "CT"
-    made.SOPClassUID = meta.MediaStorageSOPClassUID
-    made.SeriesInstanceUID, made.StudyInstanceUID, made.InstanceNumber = series, f"{series}.99", at + 1
-    made.ImagePositionPatient, made.ImageOrientationPatient = [0, 0, 3.0 * at], [1, 0, 0, 0, 1, 0]
-    made.PixelSpacing, made.SliceThickness, made.RescaleIntercept, made.RescaleSlope = [1, 1], 3, -1024, 1
-    made.Rows, made.Columns, made.SamplesPerPixel, made.PhotometricInterpretation = 16, 20, 1, "MONOCHROME2"
-    made.BitsAllocated, made.BitsStored, made.HighBit, made.PixelRepresentation = 16, 12, 11, 0
+    dataset = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    dataset.PatientID, dataset.SOPInstanceUID, dataset.Modality = patient, meta.MediaStorageSOPInstanceUID, "CT"
+    dataset.SOPClassUID = meta.MediaStorageSOPClassUID
+    dataset.SeriesInstanceUID, dataset.StudyInstanceUID, dataset.InstanceNumber = series, f"{series}.99", at + 1
+    dataset.ImagePositionPatient, dataset.ImageOrientationPatient = [0, 0, 3.0 * at], [1, 0, 0, 0, 1, 0]
+    dataset.PixelSpacing, dataset.SliceThickness, dataset.RescaleIntercept, dataset.RescaleSlope = [1, 1], 3, -1024, 1
+    dataset.Rows, dataset.Columns, dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 16, 20, 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
     seed = zlib.crc32(f"{series}.{at}".encode())
-    made.PixelData = np.random.default_rng(seed).integers(900, 1200, (16, 20)).astype(np.uint16).tobytes()
+    dataset.PixelData = np.random.default_rng(seed).integers(900, 1200, (16, 20)).astype(np.uint16).tobytes()
     file.parent.mkdir(parents=True, exist_ok=True)
-    pydicom.dcmwrite(file, made)
+    pydicom.dcmwrite(file, dataset)
 
 
-KNOWN = (
+STANDARD_LAYOUTS = (
     Layout("bids", bids, ("width", "top")),
     Layout("bids_masks", bids_masks, ("width", "top")),
     Layout("seg_suffix", seg_suffix, ("width", "gap", "top")),

@@ -32,18 +32,18 @@ def unpadded(root: Path, names: Names, rng: random.Random) -> Want:
 
 
 def records(root: Path, names: Names, rng: random.Random) -> Want:
-    found = []
+    entries = []
     for at in range(24):
         name = f"im{names.gap}{number(names, at)}{names.suffix}"
         picture(root / names.top / names.images / name, 80, SIZE)
-        found.append(
+        entries.append(
             {
                 names.image_column: name,
                 names.label_column: ("ill", "well")[at // 2 % 2],
                 names.patient_column: f"p{at // 2}",
             }
         )
-    (root / names.top / "t.json").write_text(json.dumps(found))
+    (root / names.top / "t.json").write_text(json.dumps(entries))
     return Want("Tell ill from well", "diagnosis", 24, frozenset({"ill", "well"}), patients=12)
 
 
@@ -63,13 +63,13 @@ def many_columns(root: Path, names: Names, rng: random.Random) -> Want:
 def masks_by_table(root: Path, names: Names, rng: random.Random) -> Want:
     rows = []
     for at in range(10):
-        image, drawn = (
+        image, mask_path = (
             f"{names.images}/a{number(names, at)}{names.suffix}",
             f"{names.masks}/a{number(names, at)}_gt.png",
         )
         picture(root / names.top / image, 80, SIZE)
-        mask(root / names.top / drawn, (at, at % 7, 4 + at, 8 + at), size=SIZE)
-        rows.append({"image": image, "mask": drawn})
+        mask(root / names.top / mask_path, (at, at % 7, 4 + at, 8 + at), size=SIZE)
+        rows.append({"image": image, "mask": mask_path})
     (root / names.top / "pairs.json").write_text(json.dumps(rows))
     return Want("Segment polyps in colonoscopy images", "segmentation", 10, values=1)
 
@@ -93,16 +93,16 @@ def dicom(file: Path, patient: str, uid: str) -> None:
     meta = FileMetaDataset()
     meta.TransferSyntaxUID, meta.MediaStorageSOPClassUID = ExplicitVRLittleEndian, "1.2.840.10008.5.1.4.1.1.1"
     meta.MediaStorageSOPInstanceUID = uid
-    made = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
-    made.PatientID, made.SOPInstanceUID, made.Modality = patient, uid, "CR"
-    made.SOPClassUID = meta.MediaStorageSOPClassUID
-    made.SeriesInstanceUID, made.StudyInstanceUID = f"{uid}.1", f"{uid}.2"
-    made.Rows, made.Columns, made.SamplesPerPixel, made.PhotometricInterpretation = 16, 20, 1, "MONOCHROME2"
-    made.BitsAllocated = made.BitsStored = 8
-    made.HighBit, made.PixelRepresentation = 7, 0
-    made.PixelData = np.random.default_rng(zlib.crc32(uid.encode())).integers(0, 255, (16, 20), np.uint8).tobytes()
+    dataset = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
+    dataset.PatientID, dataset.SOPInstanceUID, dataset.Modality = patient, uid, "CR"
+    dataset.SOPClassUID = meta.MediaStorageSOPClassUID
+    dataset.SeriesInstanceUID, dataset.StudyInstanceUID = f"{uid}.1", f"{uid}.2"
+    dataset.Rows, dataset.Columns, dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 16, 20, 1, "MONOCHROME2"
+    dataset.BitsAllocated = dataset.BitsStored = 8
+    dataset.HighBit, dataset.PixelRepresentation = 7, 0
+    dataset.PixelData = np.random.default_rng(zlib.crc32(uid.encode())).integers(0, 255, (16, 20), np.uint8).tobytes()
     file.parent.mkdir(parents=True, exist_ok=True)
-    pydicom.dcmwrite(file, made)
+    pydicom.dcmwrite(file, dataset)
 
 
 def xml_reports(root: Path, names: Names, rng: random.Random) -> Want:
@@ -147,7 +147,7 @@ def split_tables(root: Path, names: Names, rng: random.Random) -> Want:
     return Want("Detect a mass on mammograms", "diagnosis", 28, frozenset({"mass", "none"}), tested="te")
 
 
-MORE = (
+FURTHER_LAYOUTS = (
     Layout(
         "windows_paths",
         windows_paths,

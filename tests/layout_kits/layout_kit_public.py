@@ -212,8 +212,8 @@ def text_reports(root: Path, names: Names, rng: random.Random) -> Want:
         picture(root / names.top / names.images / f"p{names.gap}{number(names, at)}{names.suffix}", 90, SIZE)
         file = root / names.top / "reports" / f"p{names.gap}{number(names, at)}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        told = f"The lungs are clear with {at} markings. No effusion."
-        file.write_text(f"{heads[0]}: {told}\n\n{heads[1]}: Normal study {at}.\n")
+        findings = f"The lungs are clear with {at} markings. No effusion."
+        file.write_text(f"{heads[0]}: {findings}\n\n{heads[1]}: Normal study {at}.\n")
     return Want("Write the findings of chest X-rays", "report", 24)
 
 
@@ -222,13 +222,13 @@ def study_reports(root: Path, names: Names, rng: random.Random) -> Want:
     studies = 0
     for at in range(20):
         patient = 10000032 + at * 377
-        for more in range(1 + at % 2):
-            study, studies = 50414267 + at * 1111 + more * 37, studies + 1
+        for visit in range(1 + at % 2):
+            study, studies = 50414267 + at * 1111 + visit * 37, studies + 1
             folder = root / names.top / f"p{patient}"
             for _ in range(1 + at % 3 // 2):
                 picture(folder / f"s{study}" / f"{rng.getrandbits(32):08x}-{rng.getrandbits(32):08x}.jpg", 80, SIZE)
-            told = f" FINAL REPORT\n EXAMINATION:  CHEST (PA AND LAT)\n \n FINDINGS: \n \n There is no effusion, a nodule of {at}"
-            (folder / f"s{study}.txt").write_text(f"{told} mm.\n\n IMPRESSION: \n \n No acute process {at}.\n")
+            report = f" FINAL REPORT\n EXAMINATION:  CHEST (PA AND LAT)\n \n FINDINGS: \n \n There is no effusion, a nodule of {at}"
+            (folder / f"s{study}.txt").write_text(f"{report} mm.\n\n IMPRESSION: \n \n No acute process {at}.\n")
     return Want("Write the findings of chest X-rays", "report", studies, patients=20)
 
 
@@ -265,8 +265,8 @@ VARIED = {"text_reports": ("images", "width", "suffix", "gap", "top"), "study_re
           "text_fields": ("images", "width", "suffix", "gap", "top")}  # fmt: skip
 
 PUBLIC = tuple(
-    Layout(one.__name__, one, VARIED.get(one.__name__, ()))
-    for one in (
+    Layout(build.__name__, build, VARIED.get(build.__name__, ()))
+    for build in (
         lesion_folders, both_lungs, organ_files, values_in_parentheses, two_phases, two_formats, masks_beside_classes, slides,
         several_labels, uncertain_findings, hidden_grades, explained_codes, boxes_in_a_cell, planes_and_tables, text_reports,
         study_reports, text_fields, two_readers,

@@ -10,20 +10,20 @@ from layout_kit import Layout, Names, Want, number, table
 from PIL import Image
 
 
-def written(mask: np.ndarray, *, rows: bool = False, first: int = 1, relative: bool = False) -> str:
+def encode_runs(mask: np.ndarray, *, rows: bool = False, first: int = 1, relative: bool = False) -> str:
     """The runs of a mask, found pixel by pixel."""
     flat = [bool(value) for value in (mask if rows else mask.T).reshape(-1)]
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for at, marked in enumerate(flat):
         if marked and at and flat[at - 1]:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         elif marked:
-            found.append((at, 1))
-    told, before = [], 0
-    for start, length in found:
-        told += [start - before if relative else start + first, length]
+            runs.append((at, 1))
+    numbers, before = [], 0
+    for start, length in runs:
+        numbers += [start - before if relative else start + first, length]
         before = start + length
-    return " ".join(map(str, told))
+    return " ".join(map(str, numbers))
 
 
 def disc(shape: tuple[int, int], seed: int) -> np.ndarray:
@@ -34,7 +34,7 @@ def disc(shape: tuple[int, int], seed: int) -> np.ndarray:
     return ((rows - y) / 3.2) ** 2 + ((columns - x) / 6.3) ** 2 <= 1
 
 
-def drawn(file: Path, mask: np.ndarray, seed: int) -> None:
+def save_noisy_picture(file: Path, mask: np.ndarray, seed: int) -> None:
     """A noisy picture that is brighter where the mask is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(seed).normal(90, 12, mask.shape)
@@ -46,8 +46,8 @@ def relative_runs(root: Path, names: Names, rng: random.Random) -> Want:
     rows = []
     for at in range(24):
         stem, mask = f"1.2.276.{1000 + 7 * at}.{at}", disc((40, 40), at)
-        drawn(root / names.top / names.images / f"{stem}{names.suffix}", mask, at)
-        rows.append((stem, "-1" if at % 4 == 3 else written(mask, relative=True)))
+        save_noisy_picture(root / names.top / names.images / f"{stem}{names.suffix}", mask, at)
+        rows.append((stem, "-1" if at % 4 == 3 else encode_runs(mask, relative=True)))
     table(root / names.top / "train-rle.csv", Names(separator=names.separator), ("ImageId", "EncodedPixels"), rows)
     return Want("Segment pneumothorax on chest X-rays", "segmentation", 24, frozenset(("pneumothorax",)))
 
@@ -57,9 +57,9 @@ def instance_runs(root: Path, names: Names, rng: random.Random) -> Want:
     rows = []
     for at in range(24):
         stem = f"slide{names.gap}{number(names, at)}"
-        masks = [disc((32, 48), 100 * at + more) for more in range(1 + at % 3)]
-        drawn(root / names.top / names.images / f"{stem}{names.suffix}", np.any(masks, axis=0), at)
-        rows += [(stem, written(mask)) for mask in masks]
+        masks = [disc((32, 48), 100 * at + instance) for instance in range(1 + at % 3)]
+        save_noisy_picture(root / names.top / names.images / f"{stem}{names.suffix}", np.any(masks, axis=0), at)
+        rows += [(stem, encode_runs(mask)) for mask in masks]
     table(root / names.top / "labels.csv", Names(separator=names.separator), ("ImageId", "EncodedPixels"), rows)
     return Want("Segment nuclei in microscopy images", "segmentation", 24, frozenset(("nuclei",)))
 
@@ -69,9 +69,11 @@ def organ_runs(root: Path, names: Names, rng: random.Random) -> Want:
     rows = []
     for at in range(24):
         stem = f"case{names.gap}{number(names, at)}"
-        masks = {name: disc((32, 48), 100 * at + more) for more, name in enumerate(("stomach", "small_bowel"))}
-        drawn(root / names.top / names.images / f"{stem}{names.suffix}", np.any(list(masks.values()), axis=0), at)
-        rows += [(stem, name, written(mask, rows=True) if at % 5 else "") for name, mask in masks.items()]
+        masks = {name: disc((32, 48), 100 * at + organ) for organ, name in enumerate(("stomach", "small_bowel"))}
+        save_noisy_picture(
+            root / names.top / names.images / f"{stem}{names.suffix}", np.any(list(masks.values()), axis=0), at
+        )
+        rows += [(stem, name, encode_runs(mask, rows=True) if at % 5 else "") for name, mask in masks.items()]
     table(root / names.top / "train.csv", Names(separator=names.separator), ("id", "class", "segmentation"), rows)
     return Want("Segment stomach and small bowel on MRI slices", "segmentation", 24,
                 frozenset(("stomach", "small_bowel")))  # fmt: skip

@@ -18,8 +18,10 @@ def lists_in_records(root: Path, names: Names, rng: random.Random) -> Want:
         for at in range(count):
             name = f"{number(names, at + (600 if part == 'test' else 100))}{names.suffix}"
             picture(root / names.top / f"{part}_data" / name, 80, SIZE)
-            some = BOXES[: at % 4]
-            records.append({"file_name": name, "syms": [one for one, _ in some], "boxes": [box for _, box in some]})
+            boxes = BOXES[: at % 4]
+            records.append(
+                {"file_name": name, "syms": [label for label, _ in boxes], "boxes": [box for _, box in boxes]}
+            )
         (root / names.top / f"{part}.json").write_text(json.dumps(records))
     return Want("Detect effusion and nodules on chest X-rays, with boxes", "detection", 20,
                 frozenset({"effusion", "nodule"}), tested="test_data/", boxes=True)  # fmt: skip

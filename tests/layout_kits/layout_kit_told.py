@@ -73,9 +73,9 @@ def patient_groups(root: Path, names: Names, rng: random.Random) -> Want:
             group = out.create_group(f"patient_{number(names, at)}")
             noise = np.random.default_rng(at)
             group["image"] = noise.normal(100, 20, (10, 16, 20)).astype(np.float32)
-            drawn = np.zeros((10, 16, 20), np.uint8)
-            drawn[2:8, 3 + at % 5 : 9 + at % 5, 4 + at % 7 : 12 + at % 7] = 1
-            group["mask"] = drawn
+            atrium = np.zeros((10, 16, 20), np.uint8)
+            atrium[2:8, 3 + at % 5 : 9 + at % 5, 4 + at % 7 : 12 + at % 7] = 1
+            group["mask"] = atrium
     return Want("Segment the left atrium on 3D cardiac MRI", "segmentation", 12, values=1)
 
 
@@ -134,7 +134,7 @@ def exclusive_columns(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(40):
         name = f"ISIC_{at + 24306:07d}"
         picture(root / names.top / names.images / f"{name}{names.suffix}", 80, SIZE)
-        rows.append((name, *(f"{float(at % 4 == one):.1f}" for one in range(4))))
+        rows.append((name, *(f"{float(at % 4 == column):.1f}" for column in range(4))))
     table(root / names.top / "GroundTruth.csv", names, (names.image_column, "MEL", "NV", "BCC", "AKIEC"), rows)
     return Want("Classify skin lesions on dermoscopy images", "diagnosis", 40, frozenset({"mel", "nv", "bcc", "akiec"}))
 
@@ -147,12 +147,12 @@ def coloured_masks(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(12):
         name = f"eye{names.gap}{number(names, at)}"
         picture(top / names.images / f"{name}{names.suffix}", 80, SIZE)
-        drawn = np.zeros((*SIZE, 3), np.uint8)
-        drawn[2 + at % 4 : 12, 3 : 13 + at % 5] = COLOURS["disc"]
-        drawn[5:9, 5 + at % 4 : 9 + at % 4] = COLOURS["cup"]
+        coloured_mask = np.zeros((*SIZE, 3), np.uint8)
+        coloured_mask[2 + at % 4 : 12, 3 : 13 + at % 5] = COLOURS["disc"]
+        coloured_mask[5:9, 5 + at % 4 : 9 + at % 4] = COLOURS["cup"]
         file = top / names.masks / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(drawn).save(file)
+        Image.fromarray(coloured_mask).save(file)
     rows = ["name,r,g,b", *(f"{name},{','.join(map(str, rgb))}" for name, rgb in COLOURS.items())]
     (top / "class_dict.csv").write_text("\n".join(rows) + "\n")
     return Want("Segment the optic disc and cup on fundus photographs", "segmentation", 12, frozenset({"disc", "cup"}))
@@ -206,7 +206,7 @@ def unlabelled_test(root: Path, names: Names, rng: random.Random) -> Want:
     return Want("Tell tumor from no tumor on histology tiles", "diagnosis", 22, frozenset({"no_tumor", "tumor"}))
 
 
-TOLD = (
+LABEL_LAYOUTS = (
     Layout(
         "workbook",
         workbook,
