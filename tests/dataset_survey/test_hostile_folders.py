@@ -50,9 +50,9 @@ def test_changed_bytes_of_whole_files(tmp_path: Path) -> None:
     write_table(source / "g.csv", [["file", "label"], *([f"{number}.png", number] for number in range(9))])
     rng = random.Random(1)
     for path in sorted(source.iterdir()):
-        whole = path.read_bytes()
+        content = path.read_bytes()
         for number in range(6):
-            data = bytearray(whole[: rng.randint(1, len(whole))] if number % 2 else whole)
+            data = bytearray(content[: rng.randint(1, len(content))] if number % 2 else content)
             for _ in range(8):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             target = tmp_path / "changed" / f"{path.stem}{number}{''.join(path.suffixes)}"

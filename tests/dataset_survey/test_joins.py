@@ -103,8 +103,8 @@ def test_two_columns_together_beside_a_column_of_other_images(tmp_path: Path) ->
     names = [f"pat{patient:03d}_{number}" for patient, number in pairs]
     fill(tmp_path, [f"images/{name}.png" for name in names])
     rows = [
-        [other, number, f"pat{patient:03d}"]
-        for other, (patient, number) in zip(names[7:] + names[:7], pairs, strict=True)
+        [compared, number, f"pat{patient:03d}"]
+        for compared, (patient, number) in zip(names[7:] + names[:7], pairs, strict=True)
     ]
     write_table(tmp_path / "t.csv", [["compared_with", "slice", "patient"], *rows])
     keys = {join.key for join in survey(tmp_path).joins if join.rows_per_file == join.files_per_row == 1}

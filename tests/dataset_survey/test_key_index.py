@@ -198,6 +198,6 @@ def count_join_queries(root: Path) -> int:
 def test_the_queries_of_joins_grow_with_the_tables_and_not_with_the_pairs(tmp_path: Path) -> None:
     for count in (4, 8):
         write_runs(tmp_path / str(count), count)
-    few, many = (count_join_queries(tmp_path / str(count)) for count in (4, 8))
-    assert 0 < many <= 2.5 * few
-    assert many < 1_200
+    few_queries, many_queries = (count_join_queries(tmp_path / str(count)) for count in (4, 8))
+    assert 0 < many_queries <= 2.5 * few_queries
+    assert many_queries < 1_200

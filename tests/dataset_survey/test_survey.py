@@ -161,10 +161,10 @@ def test_lines_are_cut_between_values(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("id,finding,opinion\n" + "\n".join(rows) + "\n")
     lines = [line.strip() for line in render(survey(tmp_path)).splitlines()]
     findings = next(line for line in lines if line.startswith("finding"))
-    shown = [word for word in words if f"{word} x4" in findings]
+    shown_words = [word for word in words if f"{word} x4" in findings]
     assert len(findings) <= 300
-    assert 0 < len(shown) < 12
-    assert findings.endswith(f"{shown[-1]} x4, and {12 - len(shown)} more")
+    assert 0 < len(shown_words) < 12
+    assert findings.endswith(f"{shown_words[-1]} x4, and {12 - len(shown_words)} more")
     assert max(len(line) for line in lines if line.startswith("opinion")) < 300
 
 
@@ -182,8 +182,8 @@ def test_a_column_called_label_holds_labels_and_a_column_of_mask_files_masks(tmp
 def test_the_column_of_patients_is_in_the_lines_about_a_folder(tmp_path: Path) -> None:
     names = [f"case_{number:02d}.png" for number in range(40)]
     fill(tmp_path, [f"images/{name}" for name in names])
-    others = [f"a measurement with a long name {number}" for number in range(12)]
-    rows = [[*(at % 3 for _ in others), name, f"P{at // 2:03d}"] for at, name in enumerate(names)]
-    write_table(tmp_path / "table.csv", [[*others, "name", "patient_id"], *rows])
+    measurements = [f"a measurement with a long name {number}" for number in range(12)]
+    rows = [[*(at % 3 for _ in measurements), name, f"P{at // 2:03d}"] for at, name in enumerate(names)]
+    write_table(tmp_path / "table.csv", [[*measurements, "name", "patient_id"], *rows])
     line = next(line for line in summarize(survey(tmp_path)) if "table.csv" in line)
     assert "patient_id [patient]" in line

@@ -207,11 +207,11 @@ def test_rounding_of_a_compressed_grey_picture_is_no_colour() -> None:
 
 
 def test_numbers_of_labels_in_a_row_are_no_grey_values() -> None:
-    apart, touching = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
+    spaced, touching = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
     for number in range(10):
-        apart[6 * number : 6 * number + 4, 20:40] = 10 + number
+        spaced[6 * number : 6 * number + 4, 20:40] = 10 + number
         touching[6 * number : 6 * number + 6, 20:40] = 10 + number
-    assert [analyse_values(plane).kind for plane in (apart, touching)] == ["few_integers", "few_integers"]
+    assert [analyse_values(plane).kind for plane in (spaced, touching)] == ["few_integers", "few_integers"]
     assert analyse_values(smooth(11)).kind == "grey"
 
 

@@ -48,7 +48,7 @@ CONSOLE = [
     for line in block.text.splitlines()
     if line.startswith("$ ")
 ]
-M3B = [(where, shlex.split(line, comments=True)[1:]) for where, line in CONSOLE if line.startswith("m3b ")]
+M3B = [(source, shlex.split(line, comments=True)[1:]) for source, line in CONSOLE if line.startswith("m3b ")]
 
 
 def page(name: str) -> str:
@@ -264,8 +264,8 @@ def test_other_commands_exist() -> None:
         elif words[:2] == ["python", "-m"]:
             assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file(), source
         else:
-            others = (["git", "clone"], ["source", ".venv/bin/activate"], ["ray", "start"])
-            assert words[0] in ("m3b", "export") or words[:2] in others, source
+            known_commands = (["git", "clone"], ["source", ".venv/bin/activate"], ["ray", "start"])
+            assert words[0] in ("m3b", "export") or words[:2] in known_commands, source
 
 
 def test_the_release_checklist_names_what_is_there() -> None:

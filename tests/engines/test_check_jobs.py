@@ -103,13 +103,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def test_a_job_gives_the_rows_of_this_machine_and_is_made_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "canary-4711")
-    here = site.make_executor().predict(site.model, site.index.test, site.index, on_this_machine=True)
+    local_rows = site.make_executor().predict(site.model, site.index.test, site.index, on_this_machine=True)
     n_predicted = len(site.list_answered())
     assert not site.engine.jobs
     executor = site.make_executor()
     counts: list[tuple[int, int]] = []
     executor.on_progress = lambda done, total: counts.append((done, total))
-    assert site.predict(executor) == here
+    assert site.predict(executor) == local_rows
     assert counts[-1] == (n_predicted, n_predicted)
     [folder] = site.prediction_folders
     assert folder.stat().st_mode & 0o077 == 0
@@ -117,7 +117,7 @@ def test_a_job_gives_the_rows_of_this_machine_and_is_made_once(site: Site, monke
     assert not [file for file in site.run.path.rglob("*") if file.is_file() and b"canary-4711" in file.read_bytes()]
     resumed = site.make_executor()
     before = resumed.read_clock()
-    assert site.predict(resumed) == here
+    assert site.predict(resumed) == local_rows
     job_end = JobFolder(site.run.path / "logs" / "checks" / "001").read_end()
     assert job_end is not None
     assert job_end.status is not None

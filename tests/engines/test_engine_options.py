@@ -96,8 +96,8 @@ def test_a_job_has_the_gpus_of_the_training() -> None:
 
 def test_resources_fit_a_node() -> None:
     assert resolve_resources(EngineOptions("slurm"), CLUSTER) == Resources(4, 0, 16.0, 2880, "", {})
-    wanted = EngineOptions("slurm", cpus=64, gpus=4, memory_gib=500, partition="gpu")
-    assert resolve_resources(wanted, CLUSTER) == Resources(64, 4, 500, 240, "gpu", {})
+    options = EngineOptions("slurm", cpus=64, gpus=4, memory_gib=500, partition="gpu")
+    assert resolve_resources(options, CLUSTER) == Resources(64, 4, 500, 240, "gpu", {})
     for values in ({"cpus": 33}, {"gpus": 1}, {"memory_gib": 200}, {"partition": "absent"}):
         with pytest.raises(UsageError):
             resolve_resources(EngineOptions("slurm", **values), CLUSTER)

@@ -126,6 +126,6 @@ def test_resources_are_those_of_the_nodes(engine: SlurmEngine) -> None:
     assert main is not None
     assert (main.name, main.nodes, main.cpus, main.minutes) == ("main", 2, 2, 240)
     resources.check(Resources(cpus=2, memory_gib=8))
-    for wanted in (Resources(cpus=3), Resources(gpus=1), Resources(memory_gib=64), Resources(partition="absent")):
+    for excessive in (Resources(cpus=3), Resources(gpus=1), Resources(memory_gib=64), Resources(partition="absent")):
         with pytest.raises(UsageError):
-            resources.check(wanted)
+            resources.check(excessive)

@@ -212,8 +212,8 @@ def test_a_mask_of_enhanced_frames_lies_on_them(tmp_path: Path) -> None:
     enhanced(9).save_as(tmp_path / "a.dcm", enforce_file_format=True)
     image = str(tmp_path / "a.dcm")
     marked = (read_image(image).array[0] > 0).astype(np.uint8)
-    written = write_labels(marked, image, tmp_path / "mask")
-    assert np.array_equal(align_labels(read_numbered_labels(str(written)), grid_of(image), "mask"), marked)
+    mask_file = write_labels(marked, image, tmp_path / "mask")
+    assert np.array_equal(align_labels(read_numbered_labels(str(mask_file)), grid_of(image), "mask"), marked)
 
 
 def test_enhanced_frame_by_frame(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ def test_a_mask_written_like_a_nifti_lies_where_its_voxels_lie(tmp_path_factory,
     affine = nifti(place / "image.nii.gz", volume(shape), codes, tilt=tilt)
     array = read_image(str(place / "image.nii.gz")).array[0]
     marked = (array > 100).astype(np.uint8) * 7
-    written = write_labels(marked, str(place / "image.nii.gz"), place / "out")
-    stored = nib.load(written)
+    mask_file = write_labels(marked, str(place / "image.nii.gz"), place / "out")
+    stored = nib.load(mask_file)
     assert np.allclose(stored.affine, affine, atol=1e-5)
     assert np.array_equal(np.asarray(stored.dataobj), (volume(shape) > 100) * 7)
-    again = read_numbered_labels(str(written))
+    again = read_numbered_labels(str(mask_file))
     assert np.array_equal(again.array, marked)
     grid = grid_of(str(place / "image.nii.gz"))
     assert grid.shape == array.shape
@@ -79,13 +79,13 @@ def test_a_mask_written_like_an_itk_image_lies_where_its_voxels_lie(tmp_path_fac
     image.SetOrigin((4.0, -5.0, 6.0))
     sitk.WriteImage(image, str(place / f"image{ending}"))
     array = read_image(str(place / f"image{ending}")).array[0]
-    written = write_labels((array > 100).astype(np.uint8), str(place / f"image{ending}"), place / "out")
-    stored = sitk.ReadImage(str(written))
-    assert written.suffix == ending
+    mask_file = write_labels((array > 100).astype(np.uint8), str(place / f"image{ending}"), place / "out")
+    stored = sitk.ReadImage(str(mask_file))
+    assert mask_file.suffix == ending
     assert np.allclose(stored.GetDirection(), image.GetDirection())
     assert np.allclose(stored.GetOrigin(), image.GetOrigin())
     assert np.array_equal(sitk.GetArrayFromImage(stored), sitk.GetArrayFromImage(image) > 100)
-    assert np.array_equal(read_numbered_labels(str(written)).array, array > 100)
+    assert np.array_equal(read_numbered_labels(str(mask_file)).array, array > 100)
 
 
 @given(st.sampled_from(ORIENTATIONS), st.lists(st.integers(0, 5), min_size=3, max_size=3), st.integers(1, 3))
@@ -96,8 +96,8 @@ def test_a_box_over_voxels_marks_the_same_voxels_in_the_array(tmp_path_factory, 
     stored[low[0] : high[0], low[1] : high[1], low[2] : high[2]] = 1
     nifti(place / "mask.nii.gz", stored, codes)
     box = box_to_array([*low, *high], str(place / "mask.nii.gz"))
-    inside = np.argwhere(read_numbered_labels(str(place / "mask.nii.gz")).array)
-    assert np.allclose(box, [*inside.min(axis=0), *(inside.max(axis=0) + 1)])
+    voxels = np.argwhere(read_numbered_labels(str(place / "mask.nii.gz")).array)
+    assert np.allclose(box, [*voxels.min(axis=0), *(voxels.max(axis=0) + 1)])
     assert np.allclose(box_to_file(box, str(place / "mask.nii.gz")), [*low, *high])
 
 
@@ -142,15 +142,15 @@ def test_a_dicom_series_agrees_with_itk_and_takes_a_mask(tmp_path, cosines, step
     reader = sitk.ImageSeriesReader()
     reader.SetFileNames(reader.GetGDCMSeriesFileNames(str(tmp_path / "series")))
     sitk.WriteImage(reader.Execute(), str(tmp_path / "itk.nrrd"))
-    ours, theirs = read_image(str(tmp_path / "series")), read_image(str(tmp_path / "itk.nrrd"))
-    assert np.array_equal(ours.array, theirs.array)
-    assert np.allclose(ours.spacing, theirs.spacing)
-    grid, other = grid_of(str(tmp_path / "series")), grid_of(str(tmp_path / "itk.nrrd"))
-    assert np.allclose(grid.affine, other.affine, atol=1e-4)
+    ours, itk_image = read_image(str(tmp_path / "series")), read_image(str(tmp_path / "itk.nrrd"))
+    assert np.array_equal(ours.array, itk_image.array)
+    assert np.allclose(ours.spacing, itk_image.spacing)
+    grid, itk_grid = grid_of(str(tmp_path / "series")), grid_of(str(tmp_path / "itk.nrrd"))
+    assert np.allclose(grid.affine, itk_grid.affine, atol=1e-4)
     marked = (ours.array[0] > 90).astype(np.uint8)
-    written = write_labels(marked, str(tmp_path / "series"), tmp_path / "out")
-    again = read_numbered_labels(str(written))
-    assert written.name == "out.nii.gz"
+    mask_file = write_labels(marked, str(tmp_path / "series"), tmp_path / "out")
+    again = read_numbered_labels(str(mask_file))
+    assert mask_file.name == "out.nii.gz"
     assert np.array_equal(again.array, marked)
     assert np.allclose(again.affine, grid.affine, atol=1e-4)
     assert pydicom.dcmread(tmp_path / "series" / "0.dcm").Rows == 5
@@ -163,9 +163,9 @@ def test_masks_of_pictures_keep_palette_numbers_and_many_labels(tmp_path) -> Non
     assert read_numbered_labels(str(tmp_path / "mask.png")).array.tolist() == [[0, 3], [5, 3]]
     Pillow.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "image.png")
     marked = np.arange(20).reshape(4, 5) * 100
-    written = write_labels(marked, str(tmp_path / "image.png"), tmp_path / "out")
-    assert written.suffix == ".png"
-    assert np.array_equal(read_numbered_labels(str(written)).array, marked)
+    mask_file = write_labels(marked, str(tmp_path / "image.png"), tmp_path / "out")
+    assert mask_file.suffix == ".png"
+    assert np.array_equal(read_numbered_labels(str(mask_file)).array, marked)
 
 
 def test_float_masks_of_whole_numbers_pass_and_others_are_named(tmp_path) -> None:
@@ -224,12 +224,12 @@ def test_masks_of_arrays_and_stacks_read_back_whatever_their_shape(tmp_path_fact
     np.save(place / "v.npy", volume(shape))
     array = read_image(str(place / "v.npy")).array
     marked = (array[0] > 80).astype(np.uint8)
-    written = write_labels(marked, str(place / "v.npy"), place / "out")
-    assert np.array_equal(read_numbered_labels(str(written)).array, marked)
+    mask_file = write_labels(marked, str(place / "v.npy"), place / "out")
+    assert np.array_equal(read_numbered_labels(str(mask_file)).array, marked)
     slices = []
     for number in range(shape[2]):
         Pillow.fromarray(volume(shape)[:, :, number].astype(np.uint8)).save(place / f"{number}.png")
         slices.append(str(place / f"{number}.png"))
     stack = read_image(slices).array[0]
-    written = write_labels((stack > 80).astype(np.uint8), slices, place / "stack")
-    assert np.array_equal(read_numbered_labels(str(written)).array, stack > 80)
+    mask_file = write_labels((stack > 80).astype(np.uint8), slices, place / "stack")
+    assert np.array_equal(read_numbered_labels(str(mask_file)).array, stack > 80)

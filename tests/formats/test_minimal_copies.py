@@ -362,11 +362,11 @@ def test_dicom_keeps_what_uptake_needs(tmp_path: Path) -> None:
     dose.RadiopharmaceuticalStartDateTime, dose.RadiopharmaceuticalStartTime = "20210304091000", "091000"
     data.RadiopharmaceuticalInformationSequence = Sequence([dose])
     copy = pydicom.dcmread(check_copy(save_dicom(data, tmp_path / "a.dcm")))
-    kept = copy.RadiopharmaceuticalInformationSequence[0]
-    assert (copy.PatientWeight, kept.RadionuclideTotalDose, kept.RadionuclideHalfLife) == (70.5, 3.7e8, 6586.2)
+    uptake = copy.RadiopharmaceuticalInformationSequence[0]
+    assert (copy.PatientWeight, uptake.RadionuclideTotalDose, uptake.RadionuclideHalfLife) == (70.5, 3.7e8, 6586.2)
     assert (copy.Units, copy.DecayCorrection, list(copy.CorrectedImage)) == ("BQML", "START", ["ATTN", "DECY"])
     assert (copy.SeriesDate, copy.SeriesTime, copy.AcquisitionDate) == ("20000101", "101112", "20000102")
-    assert kept.RadiopharmaceuticalStartDateTime == "20000101091000"
+    assert uptake.RadiopharmaceuticalStartDateTime == "20000101091000"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

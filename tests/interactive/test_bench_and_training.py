@@ -143,10 +143,10 @@ def test_pixels_that_nobody_labelled_count_neither_as_target_nor_as_background(t
     write_masked_case(tmp_path, truth, ignored)
     (target,) = TargetSet.from_folder(tmp_path, "test")
     assert int(target.truth.sum()) == 100
-    whole = np.zeros((40, 50), bool)
-    whole[10:25, 10:30] = True
-    assert compute_overlap(target.clear_ignored(whole), target.truth) == (1.0, 1.0)
-    episode = Episode(FixedMask(whole), target.image)
+    full_mask = np.zeros((40, 50), bool)
+    full_mask[10:25, 10:30] = True
+    assert compute_overlap(target.clear_ignored(full_mask), target.truth) == (1.0, 1.0)
+    episode = Episode(FixedMask(full_mask), target.image)
     prompt_from_truth(episode, target, SimulatedUser(box_first=True), np.random.default_rng(0))
     assert len(episode.turns) == 1, "no click corrects what is not known"
     assert EpisodeOutcome.from_episode(episode, target, stopped=True).delivered == (1.0, 1.0)

@@ -20,7 +20,7 @@ UNUSED = "-"
 SOLVABLE_SHARE = 0.65
 MAX_DRAWS, MAX_PLAIN_DRAWS = 5000, 100
 """Draws until fixed values are taken not to go together; plain draws repeat themselves."""
-PLAIN = {
+PLAIN_CHOICES = {
     "solvability": "solvable", "carrier_family": "pictures", "carrier": "png", "folder_language": "en", "request_language": "en",
     "label_place": "table", "mask_form": "ids", "mask_place": "same_name", "box_format": "coco", "patients": "none",
     "images_per_patient": "one", "split": "none", "id_style": "padded", "sizes": "same", "join": "file_name", "table_dress": "plain",
@@ -456,10 +456,10 @@ def _distractor(choices: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _notes(choices: Mapping[str, str]) -> tuple[str, ...]:
-    stated = ("other_anatomy", "other_modality", "other_classes", "more_classes", "two_targets")
+    stated_in_notes = ("other_anatomy", "other_modality", "other_classes", "more_classes", "two_targets")
     if choices["legend"] == "readme" or choices["mask_form"] in ("binary_255", "file_per_object"):
         return ("title", "description")
-    return ("title", "description") if choices["solvability"] in stated else AXES["notes"]
+    return ("title", "description") if choices["solvability"] in stated_in_notes else AXES["notes"]
 
 
 def _request_wording(choices: Mapping[str, str]) -> tuple[str, ...]:
@@ -544,7 +544,7 @@ def draw_axes(rng: np.random.Generator, fixed: Mapping[str, str] | None = None, 
     for _ in range(MAX_DRAWS if not plainness else MAX_PLAIN_DRAWS):
         choices: dict[str, str] = {}
         for axis in AXES:
-            usual = PLAIN.get(axis, "")
+            usual = PLAIN_CHOICES.get(axis, "")
             axis_rng = habit_rng if axis == "habit" else rng
             is_usual = plainness > 0 and usual in valid_values(axis, choices) and axis_rng.random() < plainness
             choices[axis] = usual if is_usual else _draw_value(axis_rng, axis, choices)

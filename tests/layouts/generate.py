@@ -115,8 +115,8 @@ def _draw_classes(rng: np.random.Generator, axes: Axes, domain: Domain) -> tuple
     if axes.solvability in ("other_classes", "more_classes"):
         maximum = min(maximum, max(minimum, len(pool) - 1))
     count = int(rng.integers(min(minimum, len(pool)), min(maximum, len(pool)) + 1))
-    chosen = sorted(rng.permutation(len(pool))[:count])
-    return tuple(pool[number] for number in chosen)
+    positions = sorted(rng.permutation(len(pool))[:count])
+    return tuple(pool[number] for number in positions)
 
 
 def _name_classes(axes: Axes, classes: Sequence[str]) -> tuple[str, ...]:
@@ -429,10 +429,10 @@ def _draw_request(rng: np.random.Generator, layout: Layout) -> Layout:
 def _draw_absent_classes(rng: np.random.Generator, layout: Layout) -> list[Term]:
     """Return two classes that the folder does not have, of the same organ as far as there are some."""
     domain = layout.domain
-    own = {*domain.findings, *domain.structures, *domain.objects}
+    domain_terms = {*domain.findings, *domain.structures, *domain.objects}
     pool = {"detection": domain.objects, "diagnosis": domain.findings, "multi_label": domain.findings}
     near = [name for name in pool.get(layout.axes.task, domain.structures) if name not in (*layout.classes, "normal")]
-    far = [name for name in FAR_CLASSES if name not in own]
+    far = [name for name in FAR_CLASSES if name not in domain_terms]
     names = [*near, *(str(name) for name in rng.choice(far, 2, replace=False))][:2]
     return [TERMS[name] for name in names]
 
@@ -448,12 +448,12 @@ def _make_truth(layout: Layout) -> Truth:
     names_classes = axes.task in CLASS_TASKS and axes.request_wording != "task_only"
     if {layout.requested_organ, layout.domain.anatomy["en"]} in NESTED_ORGANS and not names_classes:
         outcomes = ("proposed", *outcomes)  # images of the heart are images of the chest, and nothing else is said
-    why = (
+    reason = (
         "the list of annotations does not name it"
         if axes.habit == "images_outside_list"
         else "its test part has no targets"
     )
-    exclusions = {file: why for case in layout.cases if not case.is_labelled for file in case_files(layout, case)}
+    exclusions = {file: reason for case in layout.cases if not case.is_labelled for file in case_files(layout, case)}
     exclusions |= distractor_files(layout)
     usable = [case for case in layout.cases if case.is_labelled]
     if axes.distractor == "truncated":

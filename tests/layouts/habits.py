@@ -22,8 +22,8 @@ MAX_CLASSES = 5
 def leave_images_out_of_list(rng: np.random.Generator, layout: Layout) -> Layout:
     """Take some images from the list of annotations: nobody looked at them."""
     count = round(float(rng.uniform(MIN_OUTSIDE, MAX_OUTSIDE)) * len(layout.cases))
-    outside = {int(number) for number in rng.permutation(len(layout.cases))[:count]}
-    cases = [replace(case, is_labelled=False) if case.number in outside else case for case in layout.cases]
+    unlisted_numbers = {int(number) for number in rng.permutation(len(layout.cases))[:count]}
+    cases = [replace(case, is_labelled=False) if case.number in unlisted_numbers else case for case in layout.cases]
     return replace(layout, cases=tuple(cases))
 
 
@@ -59,13 +59,13 @@ def _place_in_gap(rng: np.random.Generator, case: Case, shapes: tuple[Shape, ...
     """Return a shape of a class that covers no other; none if there is no room."""
     is_round = bool(shapes) and shapes[0].is_round
     for shape in place_shapes(rng, case.size, [position] * 9, is_round=is_round, scale=0.8):
-        if not any(_overlaps(shape, other) for other in shapes):
+        if not any(_overlaps(shape, placed) for placed in shapes):
             return (shape,)
     return ()
 
 
-def _overlaps(shape: Shape, other: Shape) -> bool:
-    (x0, y0, x1, y1), (left, upper, right, lower) = shape.box, other.box
+def _overlaps(shape: Shape, other_shape: Shape) -> bool:
+    (x0, y0, x1, y1), (left, upper, right, lower) = shape.box, other_shape.box
     return x0 < right and left < x1 and y0 < lower and upper < y1
 
 

@@ -58,7 +58,7 @@ SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
         "zh": ("为{images}撰写诊断报告",),
     },
 }  # fmt: skip
-NAMED = {
+SENTENCES_WITH_CLASSES = {
     "diagnosis": {
         "en": "Classify {images} as {classes}",
         "de": "Unterscheide {classes} auf {images}",
@@ -188,10 +188,10 @@ def make_request(
         wording: a value of the axis `request_wording`.
         variant: which of several sentences.
     """
-    if classes and wording in ("names_classes", "synonyms") and kind in NAMED:
+    if classes and wording in ("names_classes", "synonyms") and kind in SENTENCES_WITH_CLASSES:
         uses_synonyms = wording == "synonyms" and language == "en"
         words = [term.synonym if uses_synonyms and term.synonym else term.words[language] for term in classes]
-        return NAMED[kind][language].format(images=images, classes=join_words(words, language))
+        return SENTENCES_WITH_CLASSES[kind][language].format(images=images, classes=join_words(words, language))
     sentences = SENTENCES[kind][language]
     quantity_words = ""
     if quantity:

@@ -139,7 +139,7 @@ def test_files_of_the_truth_exist(family: str, tmp_path: Path) -> None:
 def test_what_is_no_case_is_there_and_excluded(distractor: str, reason: str, tmp_path: Path) -> None:
     layout = draw_solvable(distractor=distractor)
     write_layout(layout, tmp_path)
-    excluded = {file for file, why in layout.truth.exclusions.items() if why == reason}
+    excluded = {file for file, exclusion in layout.truth.exclusions.items() if exclusion == reason}
     assert len(excluded) >= 3
     assert not excluded & {file for case in layout.truth.cases for file in case.files}
     assert all((tmp_path / file.partition("#")[0]).is_file() for file in excluded)
@@ -397,15 +397,15 @@ def test_images_outside_a_list_are_there_and_no_annotation_names_them(
     fixed = {"task": task, axis: value, "carrier": "png", "patients": "none", "split": "none", "distractor": "none"}
     layout = draw_solvable(habit="images_outside_list", **fixed)
     write_layout(layout, tmp_path)
-    outside = [case for case in layout.cases if not case.is_labelled]
-    assert 0.14 < len(outside) / len(layout.cases) < 0.31
-    listed = {case.id for case in layout.truth.cases}
-    assert listed == {f"{case.number:03d}" for case in layout.cases if case.is_labelled}
+    unlisted = [case for case in layout.cases if not case.is_labelled]
+    assert 0.14 < len(unlisted) / len(layout.cases) < 0.31
+    listed_ids = {case.id for case in layout.truth.cases}
+    assert listed_ids == {f"{case.number:03d}" for case in layout.cases if case.is_labelled}
     names = {file.name for file in tmp_path.rglob("*") if file.suffix != ".png"}
     texts = " ".join(
         file.read_text("utf-8") for file in tmp_path.rglob("*") if file.suffix in (".json", ".xml", ".csv", ".txt")
     )
-    for case in outside:
+    for case in unlisted:
         assert case_files(layout, case)[0] in layout.truth.exclusions
         assert (tmp_path / case_files(layout, case)[0]).is_file()
         assert f"{case.stem}.png" not in texts

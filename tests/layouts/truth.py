@@ -159,7 +159,7 @@ def _match_cases(
         case_ids = by_folder.get(reference, set())
         return cases[next(iter(case_ids))] if len(case_ids) == 1 else None
 
-    pairs, seen = [], set()
+    pairs, matched_ids = [], set()
     for record in records:
         matches = {match.id if (match := find_case(path)) else "" for path in record.files}
         if matches == {""}:
@@ -169,14 +169,14 @@ def _match_cases(
             details["mixed_case"].append(f"{record.files[0]} and {len(record.files) - 1} more files")
         else:
             case = cases[matches.pop()]
-            if case.id in seen:
+            if case.id in matched_ids:
                 details["double_case"].append(record.files[0])
                 continue
             if len(case.files) > 2 and len(record.files) > 1 and len(record.files) != len(case.files):
                 details["incomplete_case"].append(f"{record.files[0]}: {len(record.files)} of {len(case.files)} files")
-            seen.add(case.id)
+            matched_ids.add(case.id)
             pairs.append((record, case))
-    missing = [case for case in truth.cases if case.id not in seen]
+    missing = [case for case in truth.cases if case.id not in matched_ids]
     if truth.side_rule == "own_or_patients":
         tested = {case.patient for record, case in pairs if record.side == "test"}
         missing = [case for case in missing if case.side == "test" or case.patient not in tested]
@@ -209,8 +209,10 @@ def _match_classes(
     for label, votes in together.items():
         # of classes that often occur together, the one that the name is given to most exclusively
         position = max(votes, key=lambda number: (votes[number], -frequency[number]))
-        meant = {number for number, forms in enumerate(truth.class_forms) if label.lower().replace("_", " ") in forms}
-        if len(meant) == 1 and position not in meant:
+        positions = {
+            number for number, forms in enumerate(truth.class_forms) if label.lower().replace("_", " ") in forms
+        }
+        if len(positions) == 1 and position not in positions:
             details["class_named_wrongly"].append(f"{label!r} is given to {sorted(truth.class_forms[position])[:3]}")
         names[label] = position
     if len(set(names.values())) < len(names):

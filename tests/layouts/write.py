@@ -292,8 +292,8 @@ class _Writer:
         """Return a case whose shapes lie a little elsewhere."""
 
         def move(shape: Shape) -> Shape:
-            *rest, end = shape.high
-            return replace(shape, high=(*rest, end - 2)) if end - shape.low[-1] > 4 else shape
+            *leading, end = shape.high
+            return replace(shape, high=(*leading, end - 2)) if end - shape.low[-1] > 4 else shape
 
         return replace(case, shapes=tuple(map(move, case.shapes)))
 
@@ -357,8 +357,8 @@ class _Writer:
         word = self.layout.folder_word("images")
         target = self.layout.folder_word("annotations")
         parts = [target if directory == word else directory for directory in case.directory.split("/")]
-        beside = self.layout.seed % 3 == 0 and (self.axes.box_format or self.axes.mask_form) == "labelme"
-        base = self.base / (case.directory if beside else "/".join(parts)) / stem
+        is_beside_image = self.layout.seed % 3 == 0 and (self.axes.box_format or self.axes.mask_form) == "labelme"
+        base = self.base / (case.directory if is_beside_image else "/".join(parts)) / stem
         return AnnotatedImage(name, base, part, (case.size[-2], case.size[-1]), case.shapes)
 
     def write_boxes(self) -> None:

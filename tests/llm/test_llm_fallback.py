@@ -153,16 +153,16 @@ def test_each_kind_has_its_own_patience() -> None:
     """Time-outs, which cost minutes each, end sooner than rate limits; mixed trouble is counted apart."""
 
     def tries(kinds: list[str]) -> int:
-        asked = 0
+        n_requests = 0
 
         def request() -> None:
-            nonlocal asked
-            asked += 1
-            raise Transient("x", 0.0, kinds[(asked - 1) % len(kinds)])
+            nonlocal n_requests
+            n_requests += 1
+            raise Transient("x", 0.0, kinds[(n_requests - 1) % len(kinds)])
 
         with pytest.raises(Transient):
             Retry(sleep=lambda s: None, clock=lambda: 0.0, random=lambda: 0.0, total_s=1e9).run(request)
-        return asked
+        return n_requests
 
     assert tries(["time-out"]) == RETRY_LIMITS["time-out"][1]
     assert tries(["rate limit"]) == RETRY_LIMITS["rate limit"][1]

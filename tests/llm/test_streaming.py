@@ -268,10 +268,10 @@ def test_a_key_in_a_good_answer_is_cut(wire: Any, provider: Any, clock: Any) -> 
 
 @given(st.lists(st.text("sk-ab", max_size=4)))
 def test_a_key_is_cut_from_a_stream_however_it_is_divided(pieces: list[str]) -> None:
-    shown: list[str] = []
-    stream = TextStream(shown.append, None, "sk-sk-ab")
+    chunks: list[str] = []
+    stream = TextStream(chunks.append, None, "sk-sk-ab")
     for piece in pieces:
         stream.add_piece(piece)
         stream.drain()
     stream.end()
-    assert "".join(shown) == "".join(pieces).replace("sk-sk-ab", "[key]")
+    assert "".join(chunks) == "".join(pieces).replace("sk-sk-ab", "[key]")

@@ -104,9 +104,9 @@ def test_resumed_run_goes_on_in_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_names_are_those_of_the_conventions() -> None:
-    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    convention_values = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     values = {value for name, value in vars(semantic_names).items() if name.isupper() and isinstance(value, str)}
-    assert {value for value in values if value.startswith("gen_ai.")} <= known
+    assert {value for value in values if value.startswith("gen_ai.")} <= convention_values
     operations = {item.value for item in gen_ai_attributes.GenAiOperationNameValues}
     assert {semantic_names.INVOKE_WORKFLOW, semantic_names.INVOKE_AGENT, semantic_names.CHAT} <= operations
     assert semantic_names.EXECUTE_TOOL in operations

@@ -115,8 +115,8 @@ def read_records(file: Path):
 
     content, position, message = file.read_bytes(), 7, b""
     while position + 7 <= len(content):
-        if (left := 32768 - position % 32768) < 7:
-            position += left
+        if (block_rest := 32768 - position % 32768) < 7:
+            position += block_rest
             continue
         _, length, kind = struct.unpack("<IHB", content[position : position + 7])
         message += content[position + 7 : position + 7 + length]

@@ -88,7 +88,7 @@ def test_a_croissant_file_of_others_is_a_proposal(xrays: Path) -> None:
 def test_a_context_elsewhere_is_refused(
     xrays: Path, tmp_path: Path, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*args: object, **more: object) -> None:
+    def refuse(*args: object, **options: object) -> None:
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)

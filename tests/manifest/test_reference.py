@@ -48,11 +48,11 @@ def test_the_short_page_has_every_key_of_a_task_and_fits_into_a_briefing(task: s
     for part in parts():
         if part.__name__ in lines and part is not Manifest:
             assert all(re.search(rf"(^|, ){name}\*? \S", lines[part.__name__]) for name in part.model_fields)
-    others = {name for targets in TARGETS.values() for name in targets} - {
+    other_keys = {name for targets in TARGETS.values() for name in targets} - {
         *TARGETS[task],
         *OPTIONAL_PARTS.get(task, ()),
     }
-    assert not any(re.search(rf"(^|, ){name}\*? ", lines["Manifest"]) for name in others)
+    assert not any(re.search(rf"(^|, ){name}\*? ", lines["Manifest"]) for name in other_keys)
 
 
 @pytest.mark.parametrize("task", TARGETS)

@@ -240,8 +240,8 @@ def test_yes_no_columns(tmp_path: Path) -> None:
     assert resolved.frame["labels"].to_list() == [["mass"], ["mass", "cyst"], [], ["cyst"], []]
     assert resolved.frame["unknown_labels"].to_list() == [[], [], ["mass"], ["mass"], []]
     assert not case_reasons(resolved)
-    one = resolve_folder(root, **diagnosis(labels={"columns": {"mass": "{t.mass}"}, "multi_label": True}))
-    assert case_reasons(one) == {"uncertain_label": 1, "no_label": 1}
+    unfilled = resolve_folder(root, **diagnosis(labels={"columns": {"mass": "{t.mass}"}, "multi_label": True}))
+    assert case_reasons(unfilled) == {"uncertain_label": 1, "no_label": 1}
     filled = {"mass": {"value": "{t.mass}", "missing": "0", "unknown": "-1"}, "cyst": "{t.cyst}"}
     resolved = resolve_folder(root, **diagnosis(labels={"columns": filled, "multi_label": True}))
     assert resolved.frame["labels"].to_list() == [["mass"], ["mass", "cyst"], [], ["cyst"], []]

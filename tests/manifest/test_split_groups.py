@@ -16,9 +16,9 @@ KEYS = st.lists(st.tuples(st.sampled_from(["", "a", "b", "c", "d"]), st.sampled_
 def test_cases_that_share_a_key_are_a_group(keys: list[tuple[str, str]]) -> None:
     groups = list(range(len(keys)))
     for _ in keys:
-        for place, own in enumerate(keys):
-            for other_place, other in enumerate(keys):
-                if any(key and key == other_key for key, other_key in zip(own, other, strict=True)):
+        for place, pair in enumerate(keys):
+            for other_place, other_pair in enumerate(keys):
+                if any(key and key == other_key for key, other_key in zip(pair, other_pair, strict=True)):
                     groups[place] = groups[other_place] = min(groups[place], groups[other_place])
     assert list(group_cases(iter(keys))) == groups
 
@@ -27,7 +27,7 @@ def test_cases_that_share_a_key_are_a_group(keys: list[tuple[str, str]]) -> None
 def test_whole_groups_are_drawn_and_no_class_is_lost(cases: list[tuple[int, str]], seed: int) -> None:
     units = [SplitUnit(group, (label,) if label else ()) for group, label in cases]
     tested = draw_test_groups(iter(units), 0.2, seed)
-    groups_of = {label: {group for group, other in cases if other == label} for _, label in cases}
+    groups_of = {label: {group for group, case_label in cases if case_label == label} for _, label in cases}
     assert tested <= {group for group, _ in cases}
     assert tested == draw_test_groups(units, 0.2, seed)
     rarest = min(groups_of, key=lambda label: (len(groups_of[label]), label or "(none)"), default=None)

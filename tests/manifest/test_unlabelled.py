@@ -51,14 +51,14 @@ def test_only_what_lacks_nothing_but_a_label_is_kept(tmp_path: Path) -> None:
     rows = ["a,1,0,train", "b,2,1,test", "c,3,,train", "d,4,,test", "e,5,?,train", "f,,,train", "g,7,1,train", "h"]
     root = fill(tmp_path, rows, "image,patient,label,part")
     split = {"value": "{t.part}", "train": ["train"], "test": ["test"]}
-    kept, left = (resolve_folder(root, **manifest(choice, split=split)) for choice in ("keep", "leave_out"))
-    assert kept.unlabelled["case"].to_list() == left.unlabelled["case"].to_list() == ["images/c.png"]
-    assert case_reasons(kept) == {"text_without_class": 1, "no_label": 3}
-    assert case_reasons(left) == {"text_without_class": 1, "no_label": 4}
-    assert dict(kept.uses.group_by("use").len().drop_nulls().iter_rows())["unlabelled image"] == 1
-    assert len(left.kept_unlabelled) == 0
-    assert explain(kept.manifest, kept).unlabelled == 1
-    assert any("1 unlabelled images" in line for line in summary_lines(explain(kept.manifest, kept)))
+    resolved, reduced = (resolve_folder(root, **manifest(choice, split=split)) for choice in ("keep", "leave_out"))
+    assert resolved.unlabelled["case"].to_list() == reduced.unlabelled["case"].to_list() == ["images/c.png"]
+    assert case_reasons(resolved) == {"text_without_class": 1, "no_label": 3}
+    assert case_reasons(reduced) == {"text_without_class": 1, "no_label": 4}
+    assert dict(resolved.uses.group_by("use").len().drop_nulls().iter_rows())["unlabelled image"] == 1
+    assert len(reduced.kept_unlabelled) == 0
+    assert explain(resolved.manifest, resolved).unlabelled == 1
+    assert any("1 unlabelled images" in line for line in summary_lines(explain(resolved.manifest, resolved)))
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_tested_patients_and_more_than_self_training_takes_are_left_out(tmp_path
     executed = execute_folder(root, tmp_path / "work", **manifest())
     tested = {record.patient for record in executed.test}
     trained = {record.patient for record in executed.train}
-    kept = {record.patient for record in executed.unlabelled}
+    unlabelled_patients = {record.patient for record in executed.unlabelled}
     assert tested
-    assert not tested & kept
+    assert not tested & unlabelled_patients
     assert len(executed.unlabelled) <= UNLABELLED_PER_LABELLED * len(executed.train)
     assert len(executed.unlabelled) >= UNLABELLED_PER_LABELLED * len(executed.train) / 2
     assert case_reasons(executed.resolved)["patient_in_test_part"] == len(tested)
     assert executed.to_json()["unlabelled"] == len(executed.unlabelled)
-    plain = execute_folder(root, tmp_path / "plain", **manifest("leave_out"))
-    assert (plain.train, plain.test, plain.unlabelled) == (executed.train, executed.test, ())
+    reduced = execute_folder(root, tmp_path / "plain", **manifest("leave_out"))
+    assert (reduced.train, reduced.test, reduced.unlabelled) == (executed.train, executed.test, ())
     assert trained.isdisjoint(tested)
 
 
@@ -121,9 +121,9 @@ def test_an_earlier_index_has_no_such_part_and_none_stays_behind(tmp_path: Path)
         read_index(work, "grading")
 
 
-@pytest.mark.parametrize(("unlabelled", "kept"), [(19, "leave_out"), (20, "keep")])
+@pytest.mark.parametrize(("unlabelled", "handling"), [(19, "leave_out"), (20, "keep")])
 def test_a_proposal_keeps_as_many_unlabelled_images_as_there_are_cases(
-    unlabelled: int, kept: str, tmp_path: Path
+    unlabelled: int, handling: str, tmp_path: Path
 ) -> None:
     names = ("normal", "pneumonia")
     rows = [f"i{at:02d},p{at:02d},{names[at % 2] if at < 20 else ''}" for at in range(20 + unlabelled)]
@@ -134,8 +134,8 @@ def test_a_proposal_keeps_as_many_unlabelled_images_as_there_are_cases(
     outcome = decide(survey_inventory(inventory, SurveyLimits()), inventory, request, readers=readers)
     best = outcome.proposals[0]
     assert best.manifest.labels is not None
-    assert best.manifest.labels.unlabelled == kept
-    assert ("unlabelled_images" in {item.code for item in best.evidence}) == (kept == "keep")
+    assert best.manifest.labels.unlabelled == handling
+    assert ("unlabelled_images" in {item.code for item in best.evidence}) == (handling == "keep")
 
 
 @pytest.fixture

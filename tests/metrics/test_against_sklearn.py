@@ -160,18 +160,18 @@ def test_a_constant_score_gets_the_baseline_of_its_rank_metrics() -> None:
 def test_a_class_is_measured_in_the_cases_that_know_it(sample: Sample, data: st.DataObject) -> None:
     truth, p = sample
     flat = data.draw(st.lists(st.booleans(), min_size=truth.size, max_size=truth.size))
-    known = np.array(flat).reshape(truth.shape)
-    cases, names = make(truth & known, p)
+    known_cells = np.array(flat).reshape(truth.shape)
+    cases, names = make(truth & known_cells, p)
     cases = [
         dataclasses.replace(
             case, unknown=tuple(name for name, is_known in zip(names, row, strict=True) if not is_known)
         )
-        for case, row in zip(cases, known, strict=True)
+        for case, row in zip(cases, known_cells, strict=True)
     ]
     values = estimate(tabulate(cases, names, True), np.ones((1, len(cases))))
     alone = []
     for k, name in enumerate(names):
-        rows = [case for case, row in zip(cases, known[:, k], strict=True) if row]
+        rows = [case for case, row in zip(cases, known_cells[:, k], strict=True) if row]
         single = [
             dataclasses.replace(
                 case, labels=tuple({name} & {*case.labels}), probabilities={name: case.probabilities[name]}, unknown=()
@@ -181,11 +181,11 @@ def test_a_class_is_measured_in_the_cases_that_know_it(sample: Sample, data: st.
         if single:
             alone.append(estimate(tabulate(single, [name], True), np.ones((1, len(single)))))
     for metric in ("auroc", "balanced_accuracy", "f1", "auprc", "sensitivity", "specificity", "ece"):
-        parts = [float(one[metric][0]) for one in alone if not np.isnan(one[metric][0])]
+        parts = [float(estimates[metric][0]) for estimates in alone if not np.isnan(estimates[metric][0])]
         assert values[metric][0] == pytest.approx(np.mean(parts) if parts else np.nan, nan_ok=True)
-    if known.any():
-        right = ((p >= 0.5) == truth)[known]
+    if known_cells.any():
+        right = ((p >= 0.5) == truth)[known_cells]
         assert values["accuracy"][0] == pytest.approx(right.mean())
-        assert values["brier"][0] == pytest.approx(np.square(p - truth)[known].mean())
+        assert values["brier"][0] == pytest.approx(np.square(p - truth)[known_cells].mean())
         scores = score_diagnosis(cases, names, True, draws=20)
         assert scores.n_cases == len(cases)

@@ -98,8 +98,8 @@ def test_where_nothing_can_be_averaged() -> None:
     assert make_selection([errors, errors], {}).choose() is None
     assert make_selection([errors, errors], patients=9).choose() is None
     best = make_selection([errors, errors]).samples.select()
-    others = [number for number in errors if number != best]
-    assert make_selection([errors, errors], dict.fromkeys(others, "2D")).choose() is None, (
+    other_numbers = [number for number in errors if number != best]
+    assert make_selection([errors, errors], dict.fromkeys(other_numbers, "2D")).choose() is None, (
         "the best one cannot be averaged"
     )
 

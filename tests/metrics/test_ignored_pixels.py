@@ -50,8 +50,8 @@ def test_no_figure_depends_on_ignored_pixels(seed: int) -> None:
     labels = measure_masks(prediction.astype(int), reference.astype(int), {"a": 1}, (1.0, 1.0), ignored=ignored)
     assert labels["a"] == figures
     _, lesions = measure_channels(prediction[None], reference[None], ["a"], None, ignored=ignored)
-    _, other = measure_channels(prediction[None], (reference | ignored)[None], ["a"], None, ignored=ignored)
-    assert lesions == other
+    _, filled_lesions = measure_channels(prediction[None], (reference | ignored)[None], ["a"], None, ignored=ignored)
+    assert lesions == filled_lesions
     levels = random.integers(0, 255, SHAPE)
     counts = count_pixels(levels, reference, ignored)
     changed = count_pixels(np.where(ignored, 0, levels), reference ^ (ignored & noise), ignored)
@@ -111,8 +111,8 @@ def test_a_family_measures_labelled_pixels_only(tmp_path: Path, task: str, overl
         single = task == "segmentation" and not overlapping
         answer = Prediction(path, mask=file) if single else Prediction(path, masks={"a": file})
         rows.append(family.measure(record, answer, index, tmp_path))
-        plain = family.measure(replace(record, ignored=None), answer, index, tmp_path)
-        assert plain["figures"] != rows[-1]["figures"]
+        without_ignored = family.measure(replace(record, ignored=None), answer, index, tmp_path)
+        assert without_ignored["figures"] != rows[-1]["figures"]
         baseline = family.predict_baseline([record, record], [record], index, tmp_path)
         assert baseline is not None
         rows[-1]["baseline"] = baseline

@@ -104,11 +104,11 @@ def test_unos_c_does_not_depend_on_censoring() -> None:
     risk = random.normal(size=n)
     time = random.exponential(20 * np.exp(-risk))
     end = random.exponential(15, n)
-    every, seen = np.ones(n, bool), time <= end
+    every, observed = np.ones(n, bool), time <= end
     complete = score_survival(cases(time, every, risk, []), "t", draws=0)
     tau = float(np.quantile(np.minimum(time, end), 0.9))
     truth = plain_pairs(time, risk, tau)
-    censored = score_survival(cases(np.minimum(time, end), seen, risk, []), "t", draws=0).metrics
+    censored = score_survival(cases(np.minimum(time, end), observed, risk, []), "t", draws=0).metrics
     assert complete.metrics["c_index"].value > 0.5
     assert abs(censored["uno_c"].value - truth) < 0.01
     assert abs(censored["c_index"].value - truth) > 2 * abs(censored["uno_c"].value - truth)
@@ -216,7 +216,7 @@ def test_requests(request_: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "expected_text"),
     [
         ({"risk": "high", "survival": [[1, 0.5]]}, "`risk`"),
         ({"risk": 0.5}, "`survival`"),
@@ -226,9 +226,9 @@ def test_requests(request_: str, task: str) -> None:
         ({"risk": 0.5, "survival": [[1, 0.5]], "median": "long"}, "`median`"),
     ],
 )
-def test_answers_that_cannot_be_are_refused(item: dict[str, object], told: str) -> None:
+def test_answers_that_cannot_be_are_refused(item: dict[str, object], expected_text: str) -> None:
     promise = ModelInfo("survival", ("survival (months)",), False, {})
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=expected_text):
         SurvivalAnswers().parse("case 1", item, promise, None)
     fine = SurvivalAnswers().parse(
         "case 1", {"risk": 0.2, "survival": [[1, 0.9], [2, 0.4]], "median": 1.8}, promise, None

@@ -49,10 +49,10 @@ def test_polygons_enclose_exactly_the_pixels_of_a_mask(mask: Mask) -> None:
 
     polygons = trace_polygons(mask)
     assert len(polygons) == ndimage.label(mask)[1]
-    drawn = np.zeros_like(mask)
+    filled = np.zeros_like(mask)
     for polygon in polygons:
-        drawn ^= fill_polygon([polygon.astype(float)], mask.shape[1], mask.shape[0])
-    assert np.array_equal(drawn, mask)
+        filled ^= fill_polygon([polygon.astype(float)], mask.shape[1], mask.shape[0])
+    assert np.array_equal(filled, mask)
 
 
 @pytest.mark.parametrize("name", ORIENTATIONS)

@@ -24,13 +24,13 @@ hd = pytest.importorskip("highdicom")
 PROMISE = ModelInfo("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
 
 
-@pytest.mark.parametrize(("name", "listed"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
-def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "as_list"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
+def test_masks_lie_on_the_instances_that_they_are_of(name: str, as_list: bool, tmp_path: Path) -> None:
     place = write_series(tmp_path / "series", ORIENTATIONS[name])
-    image: Any = tuple(str(file) for file in sorted(place.iterdir())) if listed else str(place)
-    voxels = read_image(list(image) if listed else image).array[0]
+    image: Any = tuple(str(file) for file in sorted(place.iterdir())) if as_list else str(place)
+    voxels = read_image(list(image) if as_list else image).array[0]
     mask = np.where(voxels > 500, 5, np.where(voxels > 200, 1, 0)).astype(np.uint8)
-    file = Path(write_mask(mask, list(image) if listed else image, tmp_path / "mask"))
+    file = Path(write_mask(mask, list(image) if as_list else image, tmp_path / "mask"))
     answer = Prediction(image, mask=file, volumes_ml={"liver": 12.5, "odd thing": None})
     [seg, report] = write_dicom([answer], PROMISE, "Organs", "1a2b", tmp_path / "out")[0]
     read = hd.seg.segread(seg)

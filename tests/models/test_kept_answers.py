@@ -28,9 +28,9 @@ def test_masks_of_each_class_and_every_other_field_come_back_under_the_names_of_
     )
     for _ in range(2):  # measured again: the earlier answers are replaced
         keep_answers(locked, "segmentation", [record], [prediction], source)
-    kept = read_answers(locked, ModelInfo("segmentation", ("a", "b"), labels={"a": 1, "b": 2}))
-    assert kept is not None
-    (answer,) = kept.predictions.values()
+    answers = read_answers(locked, ModelInfo("segmentation", ("a", "b"), labels={"a": 1, "b": 2}))
+    assert answers is not None
+    (answer,) = answers.predictions.values()
     assert answer.image == record.image
     assert [file.read_bytes() for file in answer.masks.values()] == [b"a", b"b"]
     assert {file.name for file in answer.masks.values()} == {"0001-J-rg-T1-1.nii.gz", "0001-J-rg-T1-2.nii.gz"}
@@ -44,13 +44,13 @@ def test_boxes_and_texts(tmp_path: Path) -> None:
     info, record = ModelInfo("detection", ("cell",)), Record("data/x/1.png")
     boxes = (DetectedBox("cell", (1.0, 2.0, 3.0, 4.0), 0.9),)
     keep_answers(tmp_path, "detection", [record], [Prediction("c", boxes=boxes)], tmp_path)
-    kept = read_answers(tmp_path, info)
-    assert kept is not None
-    assert kept.predictions["data/x/1.png"].boxes == boxes
+    answers = read_answers(tmp_path, info)
+    assert answers is not None
+    assert answers.predictions["data/x/1.png"].boxes == boxes
     keep_answers(tmp_path, "report", [record], [Prediction("c", findings="Clear.\x1b[2J", impression="")], tmp_path)
-    kept = read_answers(tmp_path, ModelInfo("report", ()))
-    assert kept is not None
-    assert kept.predictions["data/x/1.png"].findings == "Clear.\x1b[2J"
+    answers = read_answers(tmp_path, ModelInfo("report", ()))
+    assert answers is not None
+    assert answers.predictions["data/x/1.png"].findings == "Clear.\x1b[2J"
     assert "\x1b" not in (tmp_path / "answers/answers.json").read_text()
 
 
@@ -65,9 +65,9 @@ def test_masks_that_are_too_large_are_left_out_and_their_cases_named(
         file.write_bytes(b"0123456789")
         predictions.append(Prediction(file.name, mask=file))
     keep_answers(locked, "segmentation", records, predictions, tmp_path)
-    kept = read_answers(locked, ModelInfo("segmentation", ("a",), labels={"a": 1}))
-    assert kept is not None
-    assert (list(kept.predictions), kept.without_files) == (["data/0.png"], ("data/1.png",))
+    answers = read_answers(locked, ModelInfo("segmentation", ("a",), labels={"a": 1}))
+    assert answers is not None
+    assert (list(answers.predictions), answers.without_files) == (["data/0.png"], ("data/1.png",))
     assert [entry["case"] for entry in json.loads((locked / "answers/answers.json").read_text())["cases"]] == [
         "data/0.png",
         "data/1.png",

@@ -100,8 +100,8 @@ def test_results_come_and_are_written_as_they_are_made(tmp_path: Path, films: li
         assert first.image == str(films[0])
         assert progress_calls == [(1, 20)]
         answers.close()  # type: ignore[attr-defined]  # a generator
-        written = json.loads((tmp_path / "out/predictions.json").read_text())
-        assert [entry["image"] for entry in written] == [str(films[0])]
+        entries = json.loads((tmp_path / "out/predictions.json").read_text())
+        assert [entry["image"] for entry in entries] == [str(films[0])]
         assert len(model.predict(films, out=tmp_path / "out")) == 20
         assert model.worker.starts == 1
     assert len(json.loads((tmp_path / "out/predictions.json").read_text())) == 20

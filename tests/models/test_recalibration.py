@@ -25,13 +25,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def make_config(classes: int, *, multi_label: bool = False, task: str = "diagnosis", **more: Any) -> dict[str, Any]:
+def make_config(classes: int, *, multi_label: bool = False, task: str = "diagnosis", **fields: Any) -> dict[str, Any]:
     names = [f"c{k}" for k in range(classes)]
     bias: Any = [0.1 * k for k in range(classes)]
     temperature: Any = [1.5] * classes if multi_label else 1.5
     plan = {"task": task, "classes": names, "multi_label": multi_label}
     config = {"task": task, "classes": names, "multi_label": multi_label, "plan": plan, "weights": ["a"]}
-    return {**config, "temperature": temperature, "bias": bias, "thresholds": [0.5] * classes, **more}
+    return {**config, "temperature": temperature, "bias": bias, "thresholds": [0.5] * classes, **fields}
 
 
 def draw_site(
@@ -44,8 +44,8 @@ def draw_site(
     if multi_label:
         labels = random.random(truth.shape) < 1 / (1 + np.exp(-truth))
     else:
-        chosen = [random.choice(classes, p=row) for row in softmax(truth)]
-        labels = np.eye(classes, dtype=bool)[chosen]
+        class_numbers = [random.choice(classes, p=row) for row in softmax(truth)]
+        labels = np.eye(classes, dtype=bool)[class_numbers]
     rows = [
         {"image_path": "x", "labels": [f"c{k}" for k in np.flatnonzero(row)], "patient": str(i)}
         for i, row in enumerate(labels)
@@ -67,7 +67,7 @@ def test_probabilities_are_those_of_the_site_afterwards(multi_label: bool) -> No
     fresh_logits, fresh_rows = draw_site(3, multi_label, seed=1)
     truth = np.array([[f"c{k}" in row["labels"] for k in range(3)] for row in fresh_rows])
     before, after = (
-        np.abs(apply(one, fresh_logits).mean(axis=0) - truth.mean(axis=0)).max() for one in (config, new_config)
+        np.abs(apply(variant, fresh_logits).mean(axis=0) - truth.mean(axis=0)).max() for variant in (config, new_config)
     )
     assert after < 0.05 < before, "mean probability and prevalence agree on cases that the fit did not see"
 

@@ -91,11 +91,11 @@ def test_the_command_writes_maps_and_draws_them(tmp_path: Path) -> None:
     levels = np.asarray(Image.open(tmp_path / "out" / entry["saliency"]["map"]))
     assert np.argwhere(levels == 255).mean(axis=0) == pytest.approx([12.5, 47.5])
     assert (tmp_path / "out" / entry["overlay"]).is_file()
-    other = make_model(tmp_path / "old", can_explain=False)
-    refused = CliRunner().invoke(app, ["predict", str(other), str(image), "-o", str(tmp_path / "o"), "--saliency"])
+    old_folder = make_model(tmp_path / "old", can_explain=False)
+    refused = CliRunner().invoke(app, ["predict", str(old_folder), str(image), "-o", str(tmp_path / "o"), "--saliency"])
     assert isinstance(refused.exception, UsageError)
-    with load_model(other) as opened, pytest.raises(ModelError) as raised:
-        opened.predict(image, out=tmp_path / "o", saliency=True)
+    with load_model(old_folder) as old_model, pytest.raises(ModelError) as raised:
+        old_model.predict(image, out=tmp_path / "o", saliency=True)
     assert raised.value.code == "no_saliency"
 
 
@@ -130,11 +130,11 @@ def test_a_report_shows_what_answers_depend_on(tmp_path: Path) -> None:
     )
     assert json.loads((tmp_path / "run/pictures.json").read_text())["version"] == 5
     heated = Image.open(io.BytesIO(_decode(explained[0]["jpeg"])))
-    left, right = (
+    image_half, map_half = (
         np.asarray(heated.crop((x, 0, x + heated.width // 2, heated.height))).astype(int)
         for x in (0, heated.width // 2)
     )
-    assert (right[..., 0] - right[..., 2]).max() > 100 > (left[..., 0] - left[..., 2]).max(), (
+    assert (map_half[..., 0] - map_half[..., 2]).max() > 100 > (image_half[..., 0] - image_half[..., 2]).max(), (
         "the map is red, the image grey"
     )
     assert write_report(tmp_path / "run").read_text(encoding="utf-8") == page

@@ -138,12 +138,12 @@ def test_unconfined_is_never_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert raw.stat().st_mtime > 0
 
 
-@pytest.mark.parametrize(("most", "same"), [(2**20, False), (0, True)])
+@pytest.mark.parametrize(("max_copy_bytes", "is_link"), [(2**20, False), (0, True)])
 def test_large_files_are_copies_unless_copying_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, same: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_copy_bytes: int, is_link: bool
 ) -> None:
     """Files from 64 MiB on were links, with the number and time of the raw file, however few they were."""
-    monkeypatch.setattr(staging, "MAX_COPY_BYTES", most)
+    monkeypatch.setattr(staging, "MAX_COPY_BYTES", max_copy_bytes)
     monkeypatch.setattr(staging, "clone", lambda real, target: False)
     raw = tmp_path / "a.pgm"
     picture(raw, 1)
@@ -151,8 +151,8 @@ def test_large_files_are_copies_unless_copying_costs(
     target = staged.folder / str(staged.paths[0])
     assert not target.exists()
     staging.place_links(staged, tmp_path)
-    assert (target.stat().st_ino == raw.stat().st_ino) is same
-    assert (target.stat().st_mtime == 0) is not same
+    assert (target.stat().st_ino == raw.stat().st_ino) is is_link
+    assert (target.stat().st_mtime == 0) is not is_link
     assert target.read_bytes() == raw.read_bytes()
 
 

@@ -148,13 +148,13 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(again.exception, UsageError)
 
 
-@pytest.mark.parametrize("listed", ["[]", "{", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"metadata": {}}'])
+@pytest.mark.parametrize("index_text", ["[]", "{", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"metadata": {}}'])
 def test_a_list_of_parts_that_names_none_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_text: str
 ) -> None:
     monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
     (tmp_path / "here").mkdir()
-    (tmp_path / "here/model.safetensors.index.json").write_text(listed)
+    (tmp_path / "here/model.safetensors.index.json").write_text(index_text)
     with pytest.raises(UsageError, match="names no parts of the weights"):
         fetch("torchvision/resnet18", str(tmp_path / "here"), choose_sandbox("auto"))
     assert not (tmp_path / "store/torchvision/resnet18").exists()

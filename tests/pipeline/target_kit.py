@@ -24,13 +24,13 @@ Shape = tuple[str, list[int]]
 
 
 def draw(
-    random: np.random.Generator, dims: int = 2, most: int = 3, least: int = 1
+    random: np.random.Generator, dims: int = 2, max_shapes: int = 3, min_shapes: int = 1
 ) -> tuple[NDArray[np.uint8], list[Shape], NDArray[np.uint8]]:
     """Noise of SIDE x SIDE (x DEPTH) with bright shapes; what they are; and a mask, 1 for round and 2 for square."""
     image = random.normal(60, 10, (SIDE, SIDE, DEPTH)[:dims])
     mask = np.zeros(image.shape, np.uint8)
     shapes = []
-    for _ in range(int(random.integers(least, most + 1))):
+    for _ in range(int(random.integers(min_shapes, max_shapes + 1))):
         name = str(random.choice(list(CELLS)))
         size = 10 if name == "round" else 16
         low = [int(random.integers(1, extent - size - 1)) for extent in image.shape]
@@ -91,7 +91,7 @@ def voc(folder: Path, cases: int = 40) -> Path:
 def boxed_volumes(folder: Path, cases: int = 24) -> Path:
     """NIfTI files in `scans/`, and a JSON record each with boxes of six numbers (i, j, k of both corners)."""
     records = []
-    for number, voxels, shapes, _ in draw_cases(cases, 3, most=2):
+    for number, voxels, shapes, _ in draw_cases(cases, 3, max_shapes=2):
         volume(folder / "scans" / f"scan_{number:03d}.nii.gz", voxels)
         boxes = {"labels": [name for name, _ in shapes], "boxes": [box for _, box in shapes]}
         records.append({"file_name": f"scan_{number:03d}.nii.gz", **boxes})
@@ -179,7 +179,7 @@ def nested(folder: Path, cases: int = 40) -> Path:
 
 def lesions(folder: Path, cases: int = 24) -> Path:
     """A folder a patient with `flair.nii.gz` and `lesion_mask.nii.gz`; some have nothing marked."""
-    for number, voxels, _, mask in draw_cases(cases, 3, least=0, most=2):
+    for number, voxels, _, mask in draw_cases(cases, 3, min_shapes=0, max_shapes=2):
         volume(folder / f"patient_{number:03d}" / "flair.nii.gz", voxels)
         volume(folder / f"patient_{number:03d}" / "lesion_mask.nii.gz", (mask > 0).astype(np.uint8))
     return folder
@@ -191,7 +191,7 @@ def lesions(folder: Path, cases: int = 24) -> Path:
 def several_labels(folder: Path, cases: int = 80) -> Path:
     """Pictures in `images/`, and a table with a yes/no column for each of two findings."""
     rows = []
-    for number, image, shapes, _ in draw_cases(cases, least=0):
+    for number, image, shapes, _ in draw_cases(cases, min_shapes=0):
         picture(folder / "images" / f"x{number:03d}.png", image)
         names = {name for name, _ in shapes}
         rows.append([f"x{number:03d}.png", f"p{number:03d}", *(int(name in names) for name in CELLS)])
@@ -241,7 +241,7 @@ def _slice(file: Path, pixels: NDArray[np.int16], at: int, series: str) -> None:
 
 def clips(folder: Path, cases: int = 40) -> Path:
     """Animations in a folder a class, whose middle frames tell them apart; the first and last are alike."""
-    for number, image, _, _ in draw_cases(cases, least=0, most=0):
+    for number, image, _, _ in draw_cases(cases, min_shapes=0, max_shapes=0):
         sick, frames = bool(number % 2), []
         for step in range(7):
             frame = np.roll(image, step, axis=1)
@@ -256,7 +256,7 @@ def clips(folder: Path, cases: int = 40) -> Path:
 
 def mixed_dicom(folder: Path, cases: int = 16) -> Path:
     """Everything of a patient in one folder under running numbers: the slices of a CT series, and a DICOM SEG of its inserts."""
-    for number, voxels, _, mask in draw_cases(cases, 3, most=2):
+    for number, voxels, _, mask in draw_cases(cases, 3, max_shapes=2):
         series = generate_uid(entropy_srcs=[f"mixed {number}"])
         place = folder / f"p{number:03d}"
         place.mkdir(parents=True)
@@ -317,7 +317,7 @@ REPORT_TEXTS = {
 def reports(folder: Path, cases: int = 60, views: int = 1) -> Path:
     """Pictures in `images/`, and a table with a row an image: study, findings, impression."""
     rows = []
-    for number, image, shapes, _ in draw_cases(cases, least=0, most=2):
+    for number, image, shapes, _ in draw_cases(cases, min_shapes=0, max_shapes=2):
         names = list(dict.fromkeys(name for name, _ in shapes)) or [""]
         text = [" ".join(REPORT_TEXTS[name][part] for name in names) for part in (0, 1)]
         aside = f"Study of room {number}."

@@ -259,9 +259,9 @@ def test_the_command(run: Path) -> None:
     result = json.loads(done.stdout)
     assert done.exit_code == (0 if result["status"] == "completed" else 1)
     assert result["test_looks"] == 2
-    shown = runner.invoke(app, ["show", str(run)]).stdout
-    assert "look 2 at the locked test cases" in shown
-    assert "[compared]" in shown
+    show_text = runner.invoke(app, ["show", str(run)]).stdout
+    assert "look 2 at the locked test cases" in show_text
+    assert "[compared]" in show_text
     assert isinstance(runner.invoke(app, ["train", str(run), "--minutes", "0"]).exception, OptionError)
 
 

@@ -559,9 +559,9 @@ def test_config_shows_sets_and_unsets(m3b_: M3b, tmp_path: Path) -> None:
     assert m3b_("config", "max-cost", "12", env=env).returncode == 0
     assert tomllib.loads(file.read_text()) == {"max_cost": 12.0}
     assert m3b_("config", "max_cost", "3", "--here", env=env).returncode == 0
-    shown = json.loads(m3b_("config", "--json", env=env).stdout)
-    assert shown["values"] == {"max_cost": 3.0}
-    assert shown["sources"] == {"max_cost": str(tmp_path / "m3b.toml")}
+    settings = json.loads(m3b_("config", "--json", env=env).stdout)
+    assert settings["values"] == {"max_cost": 3.0}
+    assert settings["sources"] == {"max_cost": str(tmp_path / "m3b.toml")}
     m3b_("config", "max_cost", "--unset", "--here", env=env)
     assert json.loads(m3b_("config", "max_cost", "--json", env=env).stdout)["value"] == 12.0
     refused(m3b_("config", "max_coat", "3", env=env), "Did you mean max-cost")

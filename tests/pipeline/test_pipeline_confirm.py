@@ -133,14 +133,14 @@ def test_a_number_takes_another_proposal(tmp_path: Path) -> None:
     (data / "cases.csv").write_text("\n".join(second) + "\n")
     person = Person("7", "2", "yes")
     assert begin(tmp_path, data, person, confirm=True).reason == STOP
-    first, wrong, chosen = person.asked
+    first, wrong, new_question = person.asked
     assert "  2  " in first
     assert "{" not in first
     assert wrong.startswith("There is no way 7")
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     columns = set(re.findall(r"\{\w+\.(\w+)\}", json.dumps(manifest["labels"])))
     assert columns == {"reader2"} if "reader2" in first.split("  2  ")[1] else columns != {"reader2"}
-    assert chosen != first
+    assert new_question != first
 
 
 def test_nobody_who_answers_is_a_no(tmp_path: Path, scans: Path) -> None:
@@ -165,8 +165,8 @@ Path("Datapath/label_dict.json").write_text(json.dumps({"plain": 0, "spot": 1}))
 """
 
 
-@pytest.mark.parametrize(("table", "asked"), [(True, 0), (False, 1)], ids=["borne out", "by nothing"])
-def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: bool, asked: int) -> None:
+@pytest.mark.parametrize(("table", "n_questions"), [(True, 0), (False, 1)], ids=["borne out", "by nothing"])
+def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: bool, n_questions: int) -> None:
     if not table:
         (scans / "cases.csv").unlink()
     acts = play(index=[write({"make.py": INDEX_SCRIPT}), script("python make.py"), say("Done."), say("Done.")])
@@ -175,8 +175,8 @@ def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: 
             "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}  # fmt: skip
     result = Pipeline(data, data=[scans], out=tmp_path / "run", ask=person, confirm="weak").run(REQUEST)
     assert result.reason == STOP
-    assert len(person.asked) == asked
-    if asked:
+    assert len(person.asked) == n_questions
+    if n_questions:
         assert "To be decided: A script made the index" in person.asked[0]
         assert "The manifest as JSON" not in person.asked[0], "none says what the script did"
 

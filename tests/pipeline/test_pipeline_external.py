@@ -170,7 +170,7 @@ def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dic
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("make_external", "words"),
     [
         (lambda spots: {"a b": spots}, "cannot name an external set"),
         (lambda spots: {"x": spots / "nowhere"}, "no folder"),
@@ -179,9 +179,11 @@ def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dic
         (lambda spots: {"x": spots.parent}, "lie in each other"),
     ],
 )
-def test_what_is_refused_before_a_run(given: Callable[[Path], Any], words: str, spots: Path, tmp_path: Path) -> None:
+def test_what_is_refused_before_a_run(
+    make_external: Callable[[Path], Any], words: str, spots: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=words):
-        Pipeline(actor(), data=[spots], external=given(spots)).run(REQUEST, out=tmp_path / "run")
+        Pipeline(actor(), data=[spots], external=make_external(spots)).run(REQUEST, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -106,7 +106,7 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "expected_text"),
     [
         ({"overrides": {"labels": "cases.csv"}}, "there is no table 'cases.csv' below"),
         ({"overrides": {"labels": "labels.csv", "label_column": "finding"}},
@@ -131,11 +131,11 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )  # fmt: skip
 def test_what_is_not_there_is_refused_before_anything_is_made(
-    tmp_path: Path, xrays: Path, given: dict[str, Any], said: str
+    tmp_path: Path, xrays: Path, options: dict[str, Any], expected_text: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        by_rules(tmp_path, xrays, **given)
-    assert said in str(refused.value)
+        by_rules(tmp_path, xrays, **options)
+    assert expected_text in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 

@@ -97,17 +97,17 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "acts", "named"),
+    ("options", "acts", "expected_text"),
     [
         ({"on_event": broken}, {}, "`on_event`, which was given to m3b, raised KeyError"),
         ({"approve": broken}, {"index": [script("echo 1")]}, "`approve`"),
         ({"checks": {"task_manager": broken}}, {}, "checks['task_manager']"),
     ],
 )
-def test_an_error_of_the_users_ends_in_a_result(build: Any, given: Any, acts: Any, named: str) -> None:
-    result = build(**given, **acts)
+def test_an_error_of_the_users_ends_in_a_result(build: Any, options: Any, acts: Any, expected_text: str) -> None:
+    result = build(**options, **acts)
     assert result.status == "failed"
-    assert named in result.reason
+    assert expected_text in result.reason
     assert "KeyError: 'mine'" in (Path(result.run_dir) / "error.txt").read_text()
     assert not left_running(Path(result.run_dir))
 

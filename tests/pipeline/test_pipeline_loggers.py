@@ -148,8 +148,8 @@ def test_command_line_logs(tmp_path: Path, spots: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "Warning: The logger failing failed" in ran.stderr
     assert "tensorboard --logdir" in ran.stderr
-    measured = json.loads(ran.stdout)["primary"]["value"]
-    assert read_tensorboard(tmp_path / "run")[0]["test/auroc"] == {1: pytest.approx(measured)}
+    auroc = json.loads(ran.stdout)["primary"]["value"]
+    assert read_tensorboard(tmp_path / "run")[0]["test/auroc"] == {1: pytest.approx(auroc)}
     journal_bytes = (tmp_path / "run/journal.jsonl").read_bytes()
     assert run("train", "run", "--minutes", 1, "--log", "other").returncode == 2
     assert (tmp_path / "run/journal.jsonl").read_bytes() == journal_bytes

@@ -212,10 +212,10 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     assert primary.n == 8
     rows = json.loads((tmp_path / "run/locked/predictions.json").read_text())
     assert {"image", "patient", "figures", "instances", "unit", "altered"} == set(rows[0])
-    kept = read_answers(tmp_path / "run/locked", read_model_info(tmp_path / "run/locked/model"))
-    assert kept is not None
-    assert list(kept.predictions) == [row["image"] for row in rows]
-    mask_files = {prediction.mask for prediction in kept.predictions.values()}
+    answers = read_answers(tmp_path / "run/locked", read_model_info(tmp_path / "run/locked/model"))
+    assert answers is not None
+    assert list(answers.predictions) == [row["image"] for row in rows]
+    mask_files = {prediction.mask for prediction in answers.predictions.values()}
     assert all(file is not None and set(np.unique(np.asarray(Image.open(file)))) <= {0, 3} for file in mask_files)
     assert len(mask_files) == 8
     assert find_changed_answers(tmp_path / "run/locked") == []
@@ -236,7 +236,7 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("note", "kept"),
+    ("note", "cleaned_note"),
     [
         ("2 masks are floats, e.g. data/a/jane_doe.nii.gz, data/a/b.nii.gz; they are read.", "2 masks are floats; they are read."),
         ("3 masks mark the same voxels, e.g. data/a/1.nii.gz and data/a/2.nii.gz.", "3 masks mark the same voxels."),
@@ -245,8 +245,8 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
         ("The test split has 12 cases.", "The test split has 12 cases."),
     ],
 )  # fmt: skip
-def test_the_model_card_names_no_file(note: str, kept: str) -> None:
-    assert remove_file_names(note) == kept
+def test_the_model_card_names_no_file(note: str, cleaned_note: str) -> None:
+    assert remove_file_names(note) == cleaned_note
 
 
 @pytest.mark.confined

@@ -162,13 +162,15 @@ def _closed() -> str:
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"), [({"max_tokens": 500}, "needs about"), ({"max_cost": 0.001}, "the next request costs")]
+    ("limit", "expected_text"), [({"max_tokens": 500}, "needs about"), ({"max_cost": 0.001}, "the next request costs")]
 )
-def test_a_request_that_would_pass_the_limit_is_not_sent(limit: Any, said: str, spots: Path, tmp_path: Path) -> None:
+def test_a_request_that_would_pass_the_limit_is_not_sent(
+    limit: Any, expected_text: str, spots: Path, tmp_path: Path
+) -> None:
     llm = ScriptedModel([choice(None)], facts=ModelFacts(price_in=10.0, price_out=10.0))
     result = Pipeline(llm, data=[spots], out=tmp_path / "run", **limit).run(REQUEST)
     assert result.status == "out_of_budget"
-    assert said in result.reason
+    assert expected_text in result.reason
     assert llm.requests == []
     assert result.usage["input_tokens"] == 0
 

@@ -91,7 +91,7 @@ def _create_folder(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected_text"),
     [
         ("no json", "is no JSON object"),
         ({"task": "diagnosis"}, "images is missing"),
@@ -101,12 +101,14 @@ def _create_folder(folder: Path) -> Path:
     ],
     ids=["no json", "not whole", "no file", "another task"],
 )  # fmt: skip
-def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(tmp_path: Path, spec: Any, said: str) -> None:
+def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(
+    tmp_path: Path, spec: Any, expected_text: str
+) -> None:
     text = spec if isinstance(spec, str) else json.dumps(spec)
     acts = play(index=[write({SPEC: text}), say("Done."), llm_error(LLMError, STOP)])
     Pipeline(actor(acts), data=[make_spots(tmp_path / "spots", patients=24)], out=tmp_path / "run").run(REQUEST)
     (fault_of,) = [check["faults"] for check in of_kind(tmp_path / "run", "check") if not check["accepted"]]
-    assert said in fault_of[0]
+    assert expected_text in fault_of[0]
     assert SPEC in fault_of[0]
 
 

@@ -41,7 +41,7 @@ from docs_kit import blocks
 
 EXAMPLE = next(block for block in blocks("python") if "IndexReviewer" in block.text)
 """What docs/extending.md shows of stages."""
-namespace: dict[str, Any] = {"__name__": __name__, "Pipeline": lambda *args, **more: more["stages"]}
+namespace: dict[str, Any] = {"__name__": __name__, "Pipeline": lambda *args, **options: options["stages"]}
 exec(
     EXAMPLE.text.replace("from m3b import Pipeline, Role, Stage", "from m3b import Role, Stage"), namespace
 )  # Pipeline is ours

@@ -30,8 +30,8 @@ def test_what_the_user_fixed_is_told_and_shown_and_kept(build, tmp_path: Path) -
     run = Path(result.run_dir)
     assert result.primary is not None
     assert result.primary.name == "auroc"
-    told = "\n".join(texts(run))
-    assert "--set max_epochs=30 patience=0 network.name=resnet18" in told
+    transcript = "\n".join(texts(run))
+    assert "--set max_epochs=30 patience=0 network.name=resnet18" in transcript
     assert json.loads((run / "run.json").read_text())["training"] == training.to_json()
     kept_plan = json.loads((run / "work" / "plan.json").read_text())
     assert kept_plan["minutes"] == 50, "the minutes follow the epochs: 2 minutes hold 1.5 of 30"

@@ -38,8 +38,8 @@ def write_folder(folder: Path) -> Path:
 @pytest.mark.slow
 def test_unlabelled_images_from_the_request_to_the_model(tmp_path: Path) -> None:
     data, run, file = write_folder(tmp_path / "data"), tmp_path / "run", tmp_path / "manifest.json"
-    looked = run_m3b("look", data, REQUEST, "-o", file)
-    assert f"{UNLABELLED_COUNT} unlabelled images: may be used by self-training" in looked.stdout
+    finished = run_m3b("look", data, REQUEST, "-o", file)
+    assert f"{UNLABELLED_COUNT} unlabelled images: may be used by self-training" in finished.stdout
     manifest = json.loads(file.read_text())
     assert manifest["labels"]["unlabelled"] == "keep"
     training = TrainingOverrides(steps=30, folds=2, settings={"self_training": True, "size": [64, 64]})
@@ -56,8 +56,8 @@ def test_unlabelled_images_from_the_request_to_the_model(tmp_path: Path) -> None
     assert "unlabelled_left_out" in {finding["code"] for finding in audit["findings"]}
     choice = json.loads((run / "model/config.json").read_text())["plan"]["self_training"]
     assert 0 < choice["images"] <= len(index.unlabelled)
-    kept = f"{len(index.unlabelled)} images without a label are kept for self-training alone"
-    assert kept in (run / "model/README.md").read_text()
+    sentence = f"{len(index.unlabelled)} images without a label are kept for self-training alone"
+    assert sentence in (run / "model/README.md").read_text()
     for page in ("report.html", "model/README.md"):
         assert "self-training on pseudo-labels" in (run / page).read_text(), page
     assert run_m3b("verify", run).returncode == 0

@@ -89,8 +89,8 @@ def test_worst_validation_masks_are_drawn_with_the_answers(squares: Path, tmp_pa
     assert counts == [8, 6]
     assert "square #" in cases["text"]
     assert not any(Path(path).stem in f"{cases['text']}{errors['text']}" for r in index.records for path in r.files)
-    with Image.open(tmp_path / "run/viewed/001.png") as plain, Image.open(tmp_path / "run/viewed/002.png") as pair:
-        assert plain.size != pair.size, "the answers stand beside the labels"
+    with Image.open(tmp_path / "run/viewed/001.png") as single, Image.open(tmp_path / "run/viewed/002.png") as pair:
+        assert single.size != pair.size, "the answers stand beside the labels"
     assert "No answers" not in errors["text"]
     images = [message.images for message in model.requests[-1][0] if message.role == "tool" and message.images]
     assert len(images) == 2
@@ -100,12 +100,12 @@ def test_worst_validation_masks_are_drawn_with_the_answers(squares: Path, tmp_pa
 def test_who_has_the_tool_and_is_told_of_it(spots: Path, tmp_path: Path) -> None:
     model = actor(play(model=LOOK), facts=SEEING)
     Pipeline(model, data=[spots], out=tmp_path / "run", send_images=True).run(REQUEST)
-    told = {
+    has_note = {
         bool(NOTE in messages[0].text)
         for messages, tools in model.requests
         if any(t.name == "view_image" for t in tools)
     }
-    assert told == {True}
+    assert has_note == {True}
     assert {len(tools) for messages, tools in model.requests if NOTE in messages[0].text} == {7}
     without = [messages for messages, tools in model.requests if not any(t.name == "view_image" for t in tools)]
     assert without
@@ -128,8 +128,8 @@ def test_a_single_agent_sees_nothing_before_the_lock(spots: Path, tmp_path: Path
     model = actor(early, facts=SEEING)
     result = Pipeline(model, data=[spots], out=tmp_path / "run", send_images=True, roles="single").run(REQUEST)
     check_end(result, "completed")
-    shown = [data for data in of_kind(tmp_path / "run", "result") if data["name"] == "view_image"]
-    assert [data["is_error"] for data in shown] == [True, False, False]
+    view_results = [data for data in of_kind(tmp_path / "run", "result") if data["name"] == "view_image"]
+    assert [data["is_error"] for data in view_results] == [True, False, False]
 
 
 @needs_ocr
@@ -141,9 +141,9 @@ def test_wrong_numbers_and_too_many_are_refused(spots: Path, tmp_path: Path) -> 
     ]
     model = actor(play(model=[*steps, call("view_image", cases=[3, 1]), *LOOK[1:2], say("Done.")]), facts=SEEING)
     Pipeline(model, data=[spots], out=tmp_path / "run", send_images=True).run(REQUEST)
-    shown = view(tmp_path / "run")
-    assert [data["is_error"] for data in shown] == [True, True, True, False]
-    assert [line.split(":")[0] for line in shown[-1]["text"].splitlines()] == ["case 3", "case 1"]
+    view_results = view(tmp_path / "run")
+    assert [data["is_error"] for data in view_results] == [True, True, True, False]
+    assert [line.split(":")[0] for line in view_results[-1]["text"].splitlines()] == ["case 3", "case 1"]
 
 
 @needs_ocr

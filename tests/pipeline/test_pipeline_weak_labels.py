@@ -58,8 +58,8 @@ def write_scribbles(folder: Path, count: int) -> Path:
         picture, mask = draw_case(number)
         lines = np.zeros((SIDE, SIDE), bool)
         lines[::9] = True
-        known = lines & (ndimage.binary_erosion(mask) | ~ndimage.binary_dilation(mask, iterations=2))
-        labels = np.where(known, mask, 255).astype(np.uint8)
+        is_labelled = lines & (ndimage.binary_erosion(mask) | ~ndimage.binary_dilation(mask, iterations=2))
+        labels = np.where(is_labelled, mask, 255).astype(np.uint8)
         Image.fromarray(picture).save(folder / f"images/case{number:03d}.png")
         Image.fromarray(labels).save(folder / f"labels/case{number:03d}.png")
     (folder / "README.txt").write_text("In the masks 0 is background, 1 is lesion and 255 is unlabelled.")

@@ -102,7 +102,7 @@ TRAINING_LINE = (
 )
 
 
-def drawn(progress: RunProgress, columns: int) -> list[str]:
+def render_lines(progress: RunProgress, columns: int) -> list[str]:
     """The moving lines on a terminal of this width."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=columns)
@@ -125,7 +125,7 @@ def test_loss_metric_and_time_left_are_seen_at_every_width(columns: int, monkeyp
     """Seconds pass between two lines of the script."""
     progress = training(1000.0, TRAINING_LINE)
     monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1015.0))
-    activity, whole_run = drawn(progress, columns)
+    activity, whole_run = render_lines(progress, columns)
     for words in ("Model Trainer", "loss 0.823", "auroc 0.693", "0:34 left"):
         assert words in activity
     assert whole_run.strip().startswith("0:55 so far, about 2 min left")
@@ -136,9 +136,9 @@ def test_after_the_time_is_over_nothing_says_that_time_is_left(monkeypatch: pyte
     """Scoring and export take their own time after the minutes of the training."""
     progress = training(1000.0, TRAINING_LINE)
     monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1060.0))
-    assert "left" not in drawn(progress, 80)[0]
+    assert "left" not in render_lines(progress, 80)[0]
     progress.update(ScriptOutput(1, "fold0: best auroc 0.983 at epoch 20 of 67.1, 872 steps", at=1061.0))
-    assert "best auroc 0.983" in drawn(progress, 80)[0]
+    assert "best auroc 0.983" in render_lines(progress, 80)[0]
 
 
 def test_counts_say_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_counts_say_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> 
     for done, at in ((0, 1000.0), (6, 1012.0), (12, 1024.0)):  # up to the first answer it starts
         progress.update(ScriptOutput(0, f"test: {done} of 24 cases", at=at))
     monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1024.0))
-    activity = drawn(progress, 80)[0]
+    activity = render_lines(progress, 80)[0]
     assert "12 of 24 cases" in activity
     assert "0:24 left" in activity
 
@@ -169,7 +169,7 @@ def test_figures_of_a_line_of_a_training(line: str, figures: dict[str, str]) -> 
 def test_any_line_of_output_may_be_shown(line: str) -> None:
     progress = RunProgress()
     progress.update(ScriptOutput(1, line))
-    assert drawn(progress, 80)
+    assert render_lines(progress, 80)
 
 
 @pytest.mark.parametrize("words", [["-h"], ["run", "-h"], ["data", "make", "-h"], ["bench", "-h"], ["show", "-h"]])

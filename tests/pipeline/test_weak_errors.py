@@ -52,16 +52,16 @@ def run_with(error: Any, spots: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 def test_each_error_is_named_to_the_model(
     spots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
-    told = run_with(error, spots, tmp_path / "with", monkeypatch, with_messages=True)
-    assert (told.result.status, told.mended[error.name]) == ("completed", 1), told.result.reason
-    untold = run_with(error, spots, tmp_path / "without", monkeypatch, with_messages=False)
+    informed_run = run_with(error, spots, tmp_path / "with", monkeypatch, with_messages=True)
+    assert (informed_run.result.status, informed_run.mended[error.name]) == ("completed", 1), informed_run.result.reason
+    uninformed_run = run_with(error, spots, tmp_path / "without", monkeypatch, with_messages=False)
     named_by_its_script = error.name == "invented paths"
-    assert untold.result.status != "completed" or named_by_its_script
-    assert untold.mended[error.name] == int(untold.result.status == "completed")
-    assert (untold.result.status == "out_of_budget") == (error.name in ENDLESS)
+    assert uninformed_run.result.status != "completed" or named_by_its_script
+    assert uninformed_run.mended[error.name] == int(uninformed_run.result.status == "completed")
+    assert (uninformed_run.result.status == "out_of_budget") == (error.name in ENDLESS)
 
 
 def test_runs_of_a_seed_draw_the_same_errors() -> None:
-    drawn = [[error.name for error in weak_errors.draw_errors(seed)] for seed in range(40)]
-    assert drawn == [[error.name for error in weak_errors.draw_errors(seed)] for seed in range(40)]
-    assert {name for names in drawn for name in names} == {error.name for error in weak_errors.ERRORS}
+    error_names = [[error.name for error in weak_errors.draw_errors(seed)] for seed in range(40)]
+    assert error_names == [[error.name for error in weak_errors.draw_errors(seed)] for seed in range(40)]
+    assert {name for names in error_names for name in names} == {error.name for error in weak_errors.ERRORS}

@@ -161,8 +161,8 @@ def no_permission(root: Path) -> str:
 
 
 WRONG: dict[str, Callable[[Path], str]] = {
-    one.__name__: one
-    for one in (
+    build.__name__: build
+    for build in (
         empty, texts_only, unreadable, masks_alone, images_alone, table_of_others, class_not_there, other_data, one_class,
         one_image_a_class, wrong_modality, zips, broken_tiff, dicom_without_pixels, no_permission,
     )

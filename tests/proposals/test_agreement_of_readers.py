@@ -36,8 +36,8 @@ def test_the_label_is_what_readers_agree_on_or_the_consensus(tmp_path: Path) -> 
     assert outcome.kind == "proposed"
     best = outcome.proposals[0]
     assert best.cases == IMAGES - 1  # the readers of the first image did not come to an agreement
-    settled = [str((int(first) + 1) % 4) if number % 6 == 0 else first for number, first in enumerate(firsts)][1:]
-    assert sorted(best.classes.values()) == sorted(settled.count(str(grade)) for grade in range(4))
+    agreed_grades = [str((int(first) + 1) % 4) if number % 6 == 0 else first for number, first in enumerate(firsts)][1:]
+    assert sorted(best.classes.values()) == sorted(agreed_grades.count(str(grade)) for grade in range(4))
     (agreement,) = best.manifest.tables["reading"].agreements.values()
     assert (agreement.readers, agreement.consensus) == (("reader A", "reader B"), "consensus")
 

@@ -355,16 +355,18 @@ def test_want_of_memory_ends_the_decision(tmp_path: Path, monkeypatch: pytest.Mo
         _decide_two_columns(tmp_path)
 
 
-@pytest.mark.parametrize(("files", "named"), [((), "no files"), (("README.md",), "README.md"), (("a.md", "b.md"), "2")])
+@pytest.mark.parametrize(
+    ("files", "expected_text"), [((), "no files"), (("README.md",), "README.md"), (("a.md", "b.md"), "2")]
+)
 def test_a_folder_without_images_is_refused_with_what_is_there(
-    tmp_path: Path, files: tuple[str, ...], named: str
+    tmp_path: Path, files: tuple[str, ...], expected_text: str
 ) -> None:
     for name in files:
         (tmp_path / name).write_text("Notes of a study.")
     refusal = decide_folder(tmp_path, "Grade retinopathy").refusal
     assert refusal is not None
     assert refusal.code == "no_images"
-    assert named in refusal.message
+    assert expected_text in refusal.message
 
 
 def test_a_refusal_names_the_column_that_comes_nearest(tmp_path: Path) -> None:

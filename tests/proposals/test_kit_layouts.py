@@ -38,6 +38,6 @@ def test_a_plain_layout_is_read_rightly(name: str, tmp_path: Path) -> None:
 def test_the_layouts_are_read_rightly_and_none_wrongly_without_asking(tmp_path: Path) -> None:
     verdicts = {name: judge(name, tmp_path / name) for name in LAYOUTS}
     counts = Counter(verdict.partition(":")[0] for verdict in verdicts.values())
-    others = {name: verdict for name, verdict in verdicts.items() if verdict != "right"}
-    assert not counts["wrong"], others
-    assert counts["right"] >= MIN_RIGHT * len(verdicts), others
+    failures = {name: verdict for name, verdict in verdicts.items() if verdict != "right"}
+    assert not counts["wrong"], failures
+    assert counts["right"] >= MIN_RIGHT * len(verdicts), failures

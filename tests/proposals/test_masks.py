@@ -99,7 +99,7 @@ def test_numbered_masks_of_an_image_are_one_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folders", "wanted", "classes"),
+    ("folders", "structure", "classes"),
     [
         (("aorta", "liver", "spleen"), "liver and spleen", {"liver": ("liver",), "spleen": ("spleen",)}),
         (("aorta", "liver", "spleen"), "the liver", {"liver": ("liver",)}),
@@ -107,13 +107,13 @@ def test_numbered_masks_of_an_image_are_one_class(tmp_path: Path) -> None:
     ],
 )
 def test_of_masks_in_folders_of_classes_those_that_are_asked_for_are_taken(
-    tmp_path: Path, folders: tuple[str, ...], wanted: str, classes: dict[str, tuple[str, ...]]
+    tmp_path: Path, folders: tuple[str, ...], structure: str, classes: dict[str, tuple[str, ...]]
 ) -> None:
     for number in range(16):
         write_picture(tmp_path / f"images/p_{number:02d}.png", number)
         for place, folder in enumerate(folders):
             write_square(tmp_path / f"masks/{folder}/p_{number:02d}.png", (4 + 12 * place, 4))
-    outcome = decide_folder(tmp_path, f"Segment {wanted} on X-rays")
+    outcome = decide_folder(tmp_path, f"Segment {structure} on X-rays")
     assert outcome.kind == "proposed"
     masks = best_manifest(outcome).masks
     assert masks is not None
@@ -238,18 +238,18 @@ def test_outlines_beside_images_of_two_kinds_of_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spellings", "others", "request_text", "classes"),
+    ("spellings", "other_labels", "request_text", "classes"),
     [
         (("ulcer", "Ulcer", "ulcer ", "ulcers"), (), "Outline the ulcers on wound photos", ["ulcer"]),
         (("GTV", "gtv", "GTV_1", "gtv p"), ("body", "spinal cord"), "Segment the lung tumour (GTV)", ["GTV"]),
     ],
 )
 def test_spellings_of_a_label_are_one_class(
-    tmp_path: Path, spellings: tuple[str, ...], others: tuple[str, ...], request_text: str, classes: list[str]
+    tmp_path: Path, spellings: tuple[str, ...], other_labels: tuple[str, ...], request_text: str, classes: list[str]
 ) -> None:
     for number in range(40):
         write_picture(tmp_path / f"scan_{number:02d}.png", number)
-        labels = [spellings[number % 16 % len(spellings)], *others]
+        labels = [spellings[number % 16 % len(spellings)], *other_labels]
         write_outline(tmp_path / f"scan_{number:02d}.json", f"scan_{number:02d}.png", labels)
     masks = best_manifest(decide_folder(tmp_path, request_text)).masks
     assert masks is not None

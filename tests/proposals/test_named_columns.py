@@ -37,8 +37,8 @@ def test_sex_is_a_target_if_it_is_asked_for(tmp_path: Path, request_text: str) -
     outcome = decide_folder(tmp_path, request_text)
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].classes == {"female": 20, "male": 20}
-    asked = decide_folder(tmp_path, "Tell patients from controls on radiographs")
-    assert set(asked.proposals[0].classes) == {"patient", "control"}
+    control_outcome = decide_folder(tmp_path, "Tell patients from controls on radiographs")
+    assert set(control_outcome.proposals[0].classes) == {"patient", "control"}
 
 
 def test_classes_of_other_names_are_no_proposal(tmp_path: Path) -> None:

@@ -215,9 +215,9 @@ def write_with_overlays(folder: Path) -> None:
     for kind in ("images", "masks", "overlays"):
         (folder / kind).mkdir()
     for number, (colours, mask) in enumerate(PHOTOGRAPHS):
-        drawn = colours.copy()
-        drawn[mask > 0] = drawn[mask > 0] // 2 + np.array([0, 100, 0], np.uint8)
-        for kind, array in (("images", colours), ("masks", mask * 255), ("overlays", drawn)):
+        overlay = colours.copy()
+        overlay[mask > 0] = overlay[mask > 0] // 2 + np.array([0, 100, 0], np.uint8)
+        for kind, array in (("images", colours), ("masks", mask * 255), ("overlays", overlay)):
             (folder / kind / f"{number:02d}.png").write_bytes(to_png(array))
 
 

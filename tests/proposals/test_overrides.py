@@ -98,8 +98,8 @@ def test_names_that_are_not_there_are_refused(xrays: Path, overrides: dict[str, 
 
 
 def test_names_that_are_there_are_accepted(xrays: Path) -> None:
-    given = {"labels": "labels.csv", "label_column": "dx", "patient_column": "who", "split": "part"}
-    assert run_job(xrays, "check", overrides=given) == {}
+    overrides = {"labels": "labels.csv", "label_column": "dx", "patient_column": "who", "split": "part"}
+    assert run_job(xrays, "check", overrides=overrides) == {}
 
 
 def test_masks_are_those_of_the_named_folder(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_masks_are_those_of_the_named_folder(tmp_path: Path) -> None:
         outcome = propose(root, "Segment the lesion", masks=reader)
         assert outcome["kind"] == "proposed"
         masks = outcome["proposals"][0]["manifest"]["masks"]
-        other = {"first": "second", "second": "first"}[reader]
-        assert masks["files"].startswith(f"{reader}/") or masks["exclude"] == [f"{other}/*"]
+        other_reader = {"first": "second", "second": "first"}[reader]
+        assert masks["files"].startswith(f"{reader}/") or masks["exclude"] == [f"{other_reader}/*"]
     assert propose(root, "Segment the lesion")["kind"] == "ask"
 
 
@@ -154,10 +154,10 @@ def test_a_script_that_made_other_labels_is_found(xrays: Path, tmp_path: Path) -
     for record in records[:20]:
         record["labels"] = ["normal" if record["labels"] == ["pneumonia"] else "pneumonia"]
     train_file.write_text(json.dumps(records))
-    other = run_job(xrays, "compare", **job)
-    assert not other["fits"]
-    assert other["leaves_out"]
-    assert (other["compared"], other["agreeing"], other["missing"]) == (45, 25, 15)
+    changed = run_job(xrays, "compare", **job)
+    assert not changed["fits"]
+    assert changed["leaves_out"]
+    assert (changed["compared"], changed["agreeing"], changed["missing"]) == (45, 25, 15)
 
 
 @pytest.mark.parametrize("classes", [(), ("tumour",)])

@@ -35,7 +35,7 @@ def doubt_codes(outcome: Outcome) -> list[str]:
     return [doubt.code for doubt in outcome.proposals[0].doubts]
 
 
-def why(outcome: Outcome) -> str:
+def code_of(outcome: Outcome) -> str:
     """Return the code of a question or refusal."""
     reason = outcome.question or outcome.refusal
     return reason.code if reason else ""
@@ -46,7 +46,7 @@ def test_a_requested_class_that_the_folder_lacks(tmp_path: Path) -> None:
         write_picture(tmp_path / ("cyst", "nodule")[number % 2] / f"{number:03d}.png", number)
     outcome = decide_folder(tmp_path, "Classify breast ultrasound images as cyst, nodule and abscess")
     assert outcome.kind != "proposed"
-    assert why(outcome) == "fewer_classes"
+    assert code_of(outcome) == "fewer_classes"
 
 
 def test_classes_that_are_not_requested_are_left_out(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_most_images_without_a_label_are_asked_about(tmp_path: Path) -> None:
             rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2], "FM"[number % 2]])
     write_table(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
-    assert (outcome.kind, why(outcome)) == ("ask", "unexplained_exclusions")
+    assert (outcome.kind, code_of(outcome)) == ("ask", "unexplained_exclusions")
 
 
 @pytest.mark.parametrize("n_other", [0, 6])
@@ -120,7 +120,7 @@ def test_images_without_a_mask(tmp_path: Path, n_other: int) -> None:
         write_mask(tmp_path / "masks" / f"case{number + 70}.png", number)
     outcome = decide_folder(tmp_path, "Segment polyps on endoscopy images")
     if n_other:
-        assert (outcome.kind, why(outcome)) == ("ask", "unexplained_exclusions")
+        assert (outcome.kind, code_of(outcome)) == ("ask", "unexplained_exclusions")
     else:
         assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 35)
         assert outcome.assumptions[0].kind == "exclusions"
@@ -145,7 +145,7 @@ def test_masks_of_another_size(tmp_path: Path) -> None:
         write_mask(tmp_path / "masks" / f"case{number:02d}.png", number, size=(30, 36))
     outcome = decide_folder(tmp_path, "Segment polyps on endoscopy images")
     assert outcome.kind == "ask"
-    assert why(outcome) == "mask_size_differs"
+    assert code_of(outcome) == "mask_size_differs"
 
 
 def test_masks_with_rows_and_columns_exchanged(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_an_own_split_that_divides_all_its_patients_is_drawn_anew(
     assert outcome.kind == "proposed"
     assert (outcome.proposals[0].manifest.split.value is not None) == is_kept
     assert ("split_divides_patients" in {item.code for item in outcome.proposals[0].evidence}) != is_kept
-    assert why(outcome) == ""
+    assert code_of(outcome) == ""
 
 
 def test_copies_of_an_image_stay_together(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_request_that_the_folder_contradicts(tmp_path: Path, request_text: str
         write_mask(tmp_path / "masks" / f"polyp_{number:02d}.png", number)
     outcome = decide_folder(tmp_path, request_text)
     assert outcome.kind != "proposed"
-    assert code in (why(outcome), *(doubt_codes(outcome) if outcome.proposals else ()))
+    assert code in (code_of(outcome), *(doubt_codes(outcome) if outcome.proposals else ()))
 
 
 def test_what_nothing_confirms_is_an_assumption(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_labels_of_other_images_are_the_reason_of_a_refusal(tmp_path: Path) -> N
     write_table(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
     assert outcome.kind == "refuse"
-    assert why(outcome) == "targets_unmatched"
+    assert code_of(outcome) == "targets_unmatched"
 
 
 def test_days_of_dates_are_no_numbers_of_patients_whose_images_are_missing(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_days_of_dates_are_no_numbers_of_patients_whose_images_are_missing(tmp_p
     write_table(tmp_path / "cases.csv", images)
     write_table(tmp_path / "labels.csv", labels)
     outcome = decide_folder(tmp_path, "Classify CT images as cyst or stone")
-    assert (outcome.kind, why(outcome)) == ("refuse", "targets_unmatched")
+    assert (outcome.kind, code_of(outcome)) == ("refuse", "targets_unmatched")
 
 
 def write_dicom(path: Path, seed: int, modality: str) -> None:

@@ -207,8 +207,8 @@ def test_lists_of_names_without_suffix_are_a_split(tmp_path: Path, names: str) -
         rows.append([name, ("cyst", "tumour")[number % 2]])
         lists["test" if number % 4 == 0 else "train"].append(name)
     write_rows(tmp_path / "cases.csv", rows)
-    for side, listed in lists.items():
-        (tmp_path / f"{side}.txt").write_text("\n".join(listed) + "\n")
+    for side, image_names in lists.items():
+        (tmp_path / f"{side}.txt").write_text("\n".join(image_names) + "\n")
     manifest = decide_folder(tmp_path, "Classify kidney CT as cyst or tumour").proposals[0].manifest
     assert manifest.split.value is not None
     assert (manifest.split.train, manifest.split.test) == (("train",), ("test",))
@@ -221,8 +221,8 @@ def test_lists_of_a_split_among_files_of_single_labels(tmp_path: Path) -> None:
         write_picture(tmp_path / f"{name}.png", number)
         (tmp_path / f"{name}.txt").write_text(("cyst", "tumour")[number % 3 % 2])
         lists["test" if number % 4 == 0 else "train"].append(name)
-    for side, listed in lists.items():
-        (tmp_path / f"{side}.txt").write_text("\n".join(listed) + "\n")
+    for side, image_names in lists.items():
+        (tmp_path / f"{side}.txt").write_text("\n".join(image_names) + "\n")
     manifest = decide_folder(tmp_path, "Classify kidney ultrasound as cyst or tumour").proposals[0].manifest
     assert (manifest.split.train, manifest.split.test) == (("train",), ("test",))
 

@@ -28,12 +28,14 @@ def _write_scans(folder: Path, sequences: tuple[str, str], *, seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", [3, 8])
-@pytest.mark.parametrize(("sequences", "named"), [(("T1", "T2"), "T1-weighted"), (("T2", "FLAIR"), "T2-weighted")])
+@pytest.mark.parametrize(
+    ("sequences", "sequence_name"), [(("T1", "T2"), "T1-weighted"), (("T2", "FLAIR"), "T2-weighted")]
+)
 def test_scans_are_those_of_the_sequence_that_the_request_names(
-    tmp_path: Path, seed: int, sequences: tuple[str, str], named: str
+    tmp_path: Path, seed: int, sequences: tuple[str, str], sequence_name: str
 ) -> None:
     _write_scans(tmp_path, sequences, seed=seed)
-    outcome = decide_folder(tmp_path, f"Estimate the age in years from {named} brain MRI")
+    outcome = decide_folder(tmp_path, f"Estimate the age in years from {sequence_name} brain MRI")
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].cases == N_PERSONS
     assert all(f"-{sequences[0]}" in path for path in outcome.proposals[0].manifest.images.patterns)

@@ -28,9 +28,9 @@ def box(number: int) -> tuple[int, int, int, int]:
     return 3 + number % 11, 2 + number % 7, 9 + number % 5, 8 + number % 3
 
 
-def write_coco(folder: Path, listed: Numbers, marked: Numbers, labels: Sequence[str] = ("polyp",)) -> None:
+def write_coco(folder: Path, numbers: Numbers, marked: Numbers, labels: Sequence[str] = ("polyp",)) -> None:
     images = [
-        {"id": number, "file_name": f"case{number:02d}.png", "width": 48, "height": 40} for number in sorted(listed)
+        {"id": number, "file_name": f"case{number:02d}.png", "width": 48, "height": 40} for number in sorted(numbers)
     ]
     annotations = [
         {"id": place, "image_id": number, "category_id": 1 + place % len(labels), "bbox": box(number), "iscrowd": 0,
@@ -42,19 +42,19 @@ def write_coco(folder: Path, listed: Numbers, marked: Numbers, labels: Sequence[
     (folder / "annotations.json").write_text(json.dumps(document), "utf-8")
 
 
-def write_yolo(folder: Path, listed: Numbers, marked: Numbers) -> None:
+def write_yolo(folder: Path, numbers: Numbers, marked: Numbers) -> None:
     (folder / "labels").mkdir()
     (folder / "classes.txt").write_text("polyp\n", "utf-8")
-    for number in listed:
+    for number in numbers:
         x, y, width, height = box(number)
         shares = (x + width / 2) / 48, (y + height / 2) / 40, width / 48, height / 40
         line = " ".join(["0", *(f"{share:.6f}" for share in shares)]) + "\n"
         (folder / "labels" / f"case{number:02d}.txt").write_text(line if number in marked else "", "utf-8")
 
 
-def write_labelme(folder: Path, listed: Numbers, marked: Numbers) -> None:
+def write_labelme(folder: Path, numbers: Numbers, marked: Numbers) -> None:
     (folder / "labels").mkdir()
-    for number in listed:
+    for number in numbers:
         x, y, width, height = box(number)
         shape = {"label": "polyp", "points": [[x, y], [x + width, y + height]], "shape_type": "rectangle", "flags": {}}
         document = {
@@ -64,9 +64,9 @@ def write_labelme(folder: Path, listed: Numbers, marked: Numbers) -> None:
         (folder / "labels" / f"case{number:02d}.json").write_text(json.dumps(document), "utf-8")
 
 
-def write_table(folder: Path, listed: Numbers, marked: Numbers) -> None:
+def write_table(folder: Path, numbers: Numbers, marked: Numbers) -> None:
     rows: list[list[object]] = [["image", "x", "y", "width", "height"]]
-    rows += [[f"case{number:02d}.png", *(box(number) if number in marked else [""] * 4)] for number in listed]
+    rows += [[f"case{number:02d}.png", *(box(number) if number in marked else [""] * 4)] for number in numbers]
     write_rows(folder / "boxes.csv", rows)
 
 
@@ -197,7 +197,7 @@ def test_values_that_are_not_asked_for_are_background(
 
 
 @pytest.mark.parametrize(
-    ("text", "available", "asked"),
+    ("text", "available", "requested"),
     [
         ("Segment the tumour on MRI", ("tumour", "oedema", "body"), ("tumour",)),
         ("Segment the tumour on MRI", ("necrosis", "oedema", "enhancing tumour"),
@@ -211,8 +211,10 @@ def test_values_that_are_not_asked_for_are_background(
         ("Segment the annotated structures on CT", ("liver", "spleen"), ("liver", "spleen")),
     ],
 )  # fmt: skip
-def test_marked_classes_that_a_request_asks_for(text: str, available: tuple[str, ...], asked: tuple[str, ...]) -> None:
-    assert parse(text).list_asked(available) == asked
+def test_marked_classes_that_a_request_asks_for(
+    text: str, available: tuple[str, ...], requested: tuple[str, ...]
+) -> None:
+    assert parse(text).list_asked(available) == requested
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ if __name__ == "__main__":
     from m3b.cli.app import app
 
     with opens_below(Path(sys.argv[1])) as opened_paths:
-        next(one for one in Path(sys.argv[1]).rglob("*") if one.is_file()).read_bytes()
+        next(path for path in Path(sys.argv[1]).rglob("*") if path.is_file()).read_bytes()
         noticed += ["opened"] * len(opened_paths)
         opened_paths.clear()
         result = CliRunner().invoke(app, sys.argv[2:])

@@ -104,8 +104,8 @@ def test_a_file_has_ten_times_the_time_in_all(tmp_path: Path) -> None:
         clock.note_opening(str(path))
         clock.note_progress(3, 10)
     assert 0.3 < time.monotonic() - deadline + 5 < 3
-    (other,) = files(tmp_path / "data" / "more", b"x")
-    clock.note_opening(str(other))
+    (second_file,) = files(tmp_path / "data" / "more", b"x")
+    clock.note_opening(str(second_file))
     assert clock.remaining_s
     clock = client._StallClock(0.05, (tmp_path / "data",))
     while clock.remaining_s:

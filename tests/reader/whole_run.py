@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
     client._ReaderProcess = CountingReaderProcess  # type: ignore[misc]
     with opens_below(data) as opened_paths:
-        next(one for one in data.rglob("*") if one.is_file()).read_bytes()
+        next(path for path in data.rglob("*") if path.is_file()).read_bytes()
         noticed += ["opened"] * len(opened_paths)
         opened_paths.clear()
         result = Pipeline(actor(), data=[data], out=out, sandbox=sys.argv[4]).run(REQUEST)

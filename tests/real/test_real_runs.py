@@ -16,7 +16,7 @@ from m3b.run.verification import verify
 
 pytestmark = pytest.mark.real
 MINUTES = 0.3
-NAMES = [one["folder"] for one in kit.SETS if not one.get("refuse")]
+NAMES = [entry["folder"] for entry in kit.SETS if not entry.get("refuse")]
 
 
 @pytest.mark.parametrize("folder", NAMES or [""])

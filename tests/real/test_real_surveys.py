@@ -8,7 +8,7 @@ import real_kit as kit
 from m3b.dataset.survey.facts import Survey, SurveyLimits
 from m3b.dataset.survey.survey import survey
 
-NAMES = [one["folder"] for one in kit.SETS]
+NAMES = [entry["folder"] for entry in kit.SETS]
 
 
 @pytest.mark.real
