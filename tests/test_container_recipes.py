@@ -44,8 +44,8 @@ def parse_call(words: list[str]) -> None:
     command = get_command(app)
     context = command.make_context("m3b", list(words))
     with context:
-        name, inner, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]
-        inner.make_context(name, list(rest), parent=context)
+        name, inner, arguments = command.resolve_command(context, words)  # type: ignore[attr-defined]
+        inner.make_context(name, list(arguments), parent=context)
 
 
 def container_calls() -> Iterator[list[str]]:

@@ -100,10 +100,12 @@ def write_box_run(run: Path, label: str = "cell") -> None:
     for number in range(3):
         Image.new("RGB", (80, 40), (20, 90, 20 * number)).save(run / f"locked/{number}.png")
     records = [Record(f"{number}.png", patient=f"p{number}", boxes=boxes) for number in range(3)]
-    found = (DetectedBox(label, (11.0, 6.0, 31.0, 26.0), 0.9), DetectedBox(label, (50.0, 6.0, 60.0, 26.0), 0.05))
+    detections = (DetectedBox(label, (11.0, 6.0, 31.0, 26.0), 0.9), DetectedBox(label, (50.0, 6.0, 60.0, 26.0), 0.05))
     truth = [[list(boxes[0].box), label, 1.0]]
-    rows = [{"image": "2.png", "truth": truth, "predicted": [[list(box.box), box.label, box.score] for box in found]}]
-    answers = [Prediction("2.png", boxes=found)]
+    rows = [
+        {"image": "2.png", "truth": truth, "predicted": [[list(box.box), box.label, box.score] for box in detections]}
+    ]
+    answers = [Prediction("2.png", boxes=detections)]
     write_run(run, "detection", records[:2], records[2:], {label: 0}, answers=answers, test_rows=rows)
 
 

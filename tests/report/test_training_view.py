@@ -100,11 +100,11 @@ def test_the_input_of_slides_in_words() -> None:
 
 
 def test_the_encoder_of_volumes_is_planned_or_chosen() -> None:
-    planned = {"network": {"encoder": "both"}}
-    chosen = {"network": {"encoder": "slices"}, "encoders": {"description": "slices alone; auroc 0.700 and 0.800"}}
+    planned_plan = {"network": {"encoder": "both"}}
+    chosen_plan = {"network": {"encoder": "slices"}, "encoders": {"description": "slices alone; auroc 0.700 and 0.800"}}
     texts = [
         dict(list_plan_rows(RunFiles(Path("r"), plan=plan))).get("Encoder")
-        for plan in (planned, chosen, {"network": {}})
+        for plan in (planned_plan, chosen_plan, {"network": {}})
     ]
     assert "weighed on validation" in (texts[0] or "")
     assert texts[1:] == ["slices alone; auroc 0.700 and 0.800", None]

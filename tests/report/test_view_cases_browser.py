@@ -39,14 +39,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with open_browser(webgl=True) as opened:
-        yield opened
+    with open_browser(webgl=True) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
 def address(runs: Path) -> Iterator[str]:
-    with serve_view(runs) as opened:
-        yield opened
+    with serve_view(runs) as url:
+        yield url
 
 
 def open_page(browser: Browser, address: str, path: str) -> None:
@@ -109,10 +109,10 @@ def test_a_volume_is_drawn_with_its_masks(browser: Browser, address: str, runs: 
 def test_boxes_are_drawn_on_a_picture(browser: Browser, address: str, runs: Path) -> None:
     open_case(browser, address, runs / "boxes")
     assert browser.evaluate("[...document.querySelectorAll('.picture-stack rect')].length") == 2
-    shown = count_near(take_picture(browser), ORANGE)
+    n_orange = count_near(take_picture(browser), ORANGE)
     for label in ("Reference", "Prediction"):
         click(browser, label)
-    assert count_near(take_picture(browser), ORANGE) < shown - 500
+    assert count_near(take_picture(browser), ORANGE) < n_orange - 500
     assert HOSTILE in browser.evaluate("viewer.textContent")
     assert browser.evaluate("window.pwned === undefined")
     assert browser.errors == []
@@ -170,5 +170,5 @@ def test_the_form_gives_back_every_manifest(browser: Browser, address: str, runs
     open_page(browser, address, f"/runs/{get_key(runs / f'form-{task}')}/manifest")
     wait_for_counts(browser)
     values: dict[str, Any] = json.loads(browser.evaluate("document.getElementById('manifest-json').textContent"))
-    read, written = Manifest.model_validate(values), Manifest.model_validate(EXAMPLES[task])
-    assert read.model_dump_json() == written.model_dump_json()
+    read, example = Manifest.model_validate(values), Manifest.model_validate(EXAMPLES[task])
+    assert read.model_dump_json() == example.model_dump_json()

@@ -79,8 +79,8 @@ class Room:
 
     def select(self, request: str, shipped: list[Card] | None = None) -> dict[str, Any]:
         """The closing JSON of the rules for a request."""
-        told = briefing.build_selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
-        reply = RulesLLM().ask(LLMRequest([said(told)]))
+        brief = briefing.build_selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
+        reply = RulesLLM().ask(LLMRequest([message_of(brief)]))
         assert not reply.calls
         return dict(json.loads(reply.text))
 
@@ -100,27 +100,27 @@ class Room:
 
     def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)
-        found = propose_manifests(self.make_services(request), plan)
+        proposed = propose_manifests(self.make_services(request), plan)
         return briefing.build_index_briefing(
-            request, plan, self.card(), self.look, found.proposals, found.text, found.refusal
+            request, plan, self.card(), self.look, proposed.proposals, proposed.text, proposed.refusal
         )
 
     def first(self, request: str, task: str = "diagnosis") -> str:
         """The title of the manifest that is taken, or the words with which the rules stop."""
-        told = self.brief(request, task)
-        reply = RulesLLM().ask(LLMRequest([said(told)]))
+        brief = self.brief(request, task)
+        reply = RulesLLM().ask(LLMRequest([message_of(brief)]))
         if not reply.calls:
             closing = json.loads(reply.text)
             return str(closing.get("unusable") or closing.get("undecided") or parse_give_up(reply.text))
         assert [call.name for call in reply.calls] == ["copy_files"]
-        assert isinstance(told.facts, IndexBrief)
+        assert isinstance(brief.facts, IndexBrief)
         source = reply.calls[0].arguments["source"]
-        return next(proposal.title for proposal in told.facts.readings if proposal.file == source)
+        return next(proposal.title for proposal in brief.facts.readings if proposal.file == source)
 
     def index(self, request: str, task: str = "diagnosis") -> Index:
         """Let the rules work until they close, calls really made; the index that is left."""
         plan = replace(PLAN, task=task)
-        messages = [said(self.brief(request, task))]
+        messages = [message_of(self.brief(request, task))]
         for _ in range(9):
             reply = RulesLLM().ask(LLMRequest(messages))
             messages.append(Message("assistant", reply.text, reply.calls))
@@ -139,21 +139,21 @@ class Room:
         return read_index(self.run.work, task)
 
 
-def said(told: briefing.Briefing) -> Message:
+def message_of(brief: briefing.Briefing) -> Message:
     """A briefing as the rules get it. Its text is left away: they plan by the data alone."""
-    return Message("user", "", facts=(json.loads(json.dumps(told.facts.to_json())),))
+    return Message("user", "", facts=(json.loads(json.dumps(brief.facts.to_json())),))
 
 
 @pytest.fixture
 def make_room(tmp_path: Path) -> Iterator[Callable[..., Room]]:
-    made: list[Room] = []
+    rooms: list[Room] = []
 
     def make(name: str = "x") -> Room:
-        made.append(Room(tmp_path / f"room{len(made)}", name))
-        return made[-1]
+        rooms.append(Room(tmp_path / f"room{len(rooms)}", name))
+        return rooms[-1]
 
     yield make
-    for room in made:
+    for room in rooms:
         room.close()
 
 

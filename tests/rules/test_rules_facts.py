@@ -65,14 +65,14 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Annotated:
         return of(inner[0])
     if origin in (Union, types.UnionType):
-        return st.one_of([of(one) for one in inner])
+        return st.one_of([of(part) for part in inner])
     if origin is Literal:
         return st.sampled_from(inner)
     if origin is tuple:
         return (
             st.lists(of(inner[0]), max_size=3).map(tuple)
             if inner[-1] is Ellipsis
-            else st.tuples(*(of(one) for one in inner))
+            else st.tuples(*(of(part) for part in inner))
         )
     if origin is dict:
         return SPECS if inner[1] is Any else st.dictionaries(TEXT, of(inner[1]), max_size=2)
@@ -98,22 +98,22 @@ def facts(model: type[BaseModel], **fixed: st.SearchStrategy[Any]) -> st.SearchS
 
 COMMANDS = st.sampled_from(("python plan.py --minutes 5", "python train.py", "python train.py --resume && x", "ls"))
 STEP = st.tuples(COMMANDS, st.booleans(), st.one_of(st.none(), facts(ScriptOutcome)))
-SAID = st.one_of(st.none(), facts(Rejection), facts(Answer))
+LAST_FACTS = st.one_of(st.none(), facts(Rejection), facts(Answer))
 BRIEFS = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
 
 
-def conversation(brief: Summary, steps: Sequence[Any], said: Summary | None) -> list[Message]:
+def conversation(brief: Summary, steps: Sequence[Any], last_facts: Summary | None) -> list[Message]:
     """A briefing, calls with their results, and what was said last, as a model gets them: texts empty, facts as JSON."""
     messages = [Message("user", "", facts=(_json(brief),))]
     for at, (command, failed, outcome) in enumerate(steps):
         messages.append(Message("assistant", "", (ToolCall(f"c{at}", "run_script", {"command": command}),)))
-        told = (_json(outcome),) if outcome else ()
-        messages.append(Message("tool", "", call_id=f"c{at}", is_error=failed, facts=told))
-    return [*messages, Message("user", "", facts=(_json(said),))] if said else messages
+        outcome_facts = (_json(outcome),) if outcome else ()
+        messages.append(Message("tool", "", call_id=f"c{at}", is_error=failed, facts=outcome_facts))
+    return [*messages, Message("user", "", facts=(_json(last_facts),))] if last_facts else messages
 
 
-def _json(one: Summary) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(one.to_json())))
+def _json(summary: Summary) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(summary.to_json())))
 
 
 @pytest.mark.parametrize("kind", BRIEFS)
@@ -121,8 +121,8 @@ def _json(one: Summary) -> dict[str, Any]:
 @given(data=st.data())
 def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], data: st.DataObject) -> None:
     brief = data.draw(facts(kind))
-    steps, said = data.draw(st.lists(STEP, max_size=3)), data.draw(SAID)
-    reply = RulesLLM().ask(LLMRequest(conversation(brief, steps, said)))
+    steps, last_facts = data.draw(st.lists(STEP, max_size=3)), data.draw(LAST_FACTS)
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, steps, last_facts)))
     assert bool(reply.calls) != bool(reply.text)
     for call in reply.calls:
         assert schema.coerce_arguments(TOOLS[call.name], call.arguments) == call.arguments
@@ -136,15 +136,15 @@ def _check_closing(brief: Brief, text: str, *, worked: bool) -> None:
         closing = find_json_object(text, "unusable") or find_json_object(text, "undecided") or {}
         assert parse_give_up(text) or any(closing.values()) or (worked and not text.startswith("{"))
         return
-    chosen = json.loads(text)
-    if chosen["data_card"] is None:
-        assert set(chosen) == {"data_card", "reason"}
-        assert chosen["reason"]
+    selection = json.loads(text)
+    if selection["data_card"] is None:
+        assert set(selection) == {"data_card", "reason"}
+        assert selection["reason"]
         return
-    assert chosen["data_card"] in {one.name for one in brief.cards}
-    offers = [one for one in brief.tasks if one.name == chosen["task"]]
+    assert selection["data_card"] in {card.name for card in brief.cards}
+    offers = [task for task in brief.tasks if task.name == selection["task"]]
     assert offers
-    assert any(chosen["metric"] in (*one.metrics, *one.box_metrics) for one in offers)
+    assert any(selection["metric"] in (*task.metrics, *task.box_metrics) for task in offers)
 
 
 CODES = st.sampled_from(
@@ -156,20 +156,20 @@ CODES = st.sampled_from(
         ("other",),
     )
 )
-TAKEN = facts(ManifestProposal, sufficient=st.just(True))
+SUFFICIENT_PROPOSALS = facts(ManifestProposal, sufficient=st.just(True))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
-    facts(IndexBrief, readings=st.lists(TAKEN, min_size=1, max_size=2).map(tuple), unusable=st.just("")),
+    facts(IndexBrief, readings=st.lists(SUFFICIENT_PROPOSALS, min_size=1, max_size=2).map(tuple), unusable=st.just("")),
     facts(Rejection, codes=CODES),
 )
-def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
+def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, rejection: Rejection) -> None:
     """Whatever stands in a reading that a later version, or a person, wrote."""
     copied = [("cp", False, None)]
     first = RulesLLM().ask(LLMRequest(conversation(brief, [], None)))
     assert [call.name for call in first.calls] == ["copy_files"]
-    reply = RulesLLM().ask(LLMRequest(conversation(brief, copied, said)))
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, copied, rejection)))
     if not reply.calls:
         assert parse_give_up(reply.text)
         return
@@ -188,8 +188,8 @@ def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
     }
     reading = ManifestProposal(file="1.json", sufficient=True, manifest=spec)
     brief = IndexBrief(request="Segment", task="segmentation", data="data/x", place="x.json", readings=(reading,))
-    said = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
-    reply = RulesLLM().ask(LLMRequest(conversation(brief, [("cp", False, None)], said)))
+    rejection = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, [("cp", False, None)], rejection)))
     ((file,),) = (schema.coerce_arguments(TOOLS[call.name], call.arguments)["files"] for call in reply.calls)
     assert json.loads(file["content"]) == {**spec, "masks": {**spec["masks"], "classes": {"T1": 1, "T2": 2}}}  # type: ignore[dict-item]
     unsure = Rejection(faults=("No mask holds: T3 (3). The masks also hold 5.",), codes=("class_nowhere",))
@@ -200,8 +200,8 @@ def test_a_plan_that_fails_twice_is_no_project() -> None:
     brief = ModuleBrief(task="detection", template="resources/templates/detection", minutes=5)
     failed = ("python plan.py --minutes 5", True, ScriptOutcome(job=1, exit_code=1))
     assert RulesLLM().ask(LLMRequest(conversation(brief, [failed], None))).calls, "once more"
-    said = RulesLLM().ask(LLMRequest(conversation(brief, [failed, failed], None))).text
-    assert "plan.py cannot plan" in parse_give_up(said)
+    closing = RulesLLM().ask(LLMRequest(conversation(brief, [failed, failed], None))).text
+    assert "plan.py cannot plan" in parse_give_up(closing)
 
 
 @given(data=st.lists(SPECS, max_size=3))
@@ -235,7 +235,7 @@ def test_what_facts_must_hold() -> None:
     assert parse_facts([ScriptOutcome(job=1, exit_code=2).to_json()])[0].has_failed  # type: ignore[union-attr]
     later = {**ManifestProposal(file="x").to_json(), "of_a_later_version": 1}
     assert ManifestProposal.model_validate(later) == ManifestProposal(file="x")
-    found = {"code": "no_label", "weight": "fix", "message": "m", "cases": ["a"], "told": "t"}
-    audit = AuditSummary.model_validate({"cases": 3, "findings": [found], "seconds": 1.0})
+    finding = {"code": "no_label", "weight": "fix", "message": "m", "cases": ["a"], "told": "t"}
+    audit = AuditSummary.model_validate({"cases": 3, "findings": [finding], "seconds": 1.0})
     assert audit.findings[0].code == "no_label"
     assert {DocumentSummary().kind, TableSummary().kind} == {"document", "table"}

@@ -63,9 +63,9 @@ def test_one_class_against_the_rest(room: Any, request_text: str, expected: tupl
 
 def test_of_one_class_alone_nothing_is_made(room: Any) -> None:
     room.images("PNEUMONIA/{}.png", 12)
-    told = room.brief(PNEUMONIA)
-    assert told.facts.unusable
-    assert not told.facts.readings
+    brief = room.brief(PNEUMONIA)
+    assert brief.facts.unusable
+    assert not brief.facts.readings
 
 
 @pytest.mark.parametrize("top", ["archive/", "archive/chest/", "images/", "archive/images/"])

@@ -117,10 +117,10 @@ def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., A
     from m3b.agents.briefing import build_task_options
 
     request = "Detect cells"
-    chosen = TaskProposal(
+    proposal = TaskProposal(
         task=task, title="p{number}.png", score=0.8, target="boxes" if task == "detection" else "labels"
     )
-    card = DatasetOption(name="few", named=True, read=SurveySummary(chosen=chosen))
+    card = DatasetOption(name="few", named=True, read=SurveySummary(chosen=proposal))
     brief = SelectionBrief(request=request, cards=(card,), tasks=build_task_options(request))
     reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(brief.to_json(),))])).text)
     assert (reply["data_card"], reply["task"]) == ("few", task)
@@ -173,8 +173,8 @@ def test_words_that_say_nothing_are_nothing_in_common(make_room: Callable[..., A
     room.write(
         "README.md", "What is in here: a row a picture, in the column, das Bild est un. The person is anonymous."
     )
-    told = build_selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
-    reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(told.facts.to_json(),))])).text)
+    brief = build_selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
+    reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(brief.facts.to_json(),))])).text)
     assert reply["data_card"] is None
 
 
@@ -197,9 +197,9 @@ def test_a_card_of_another_task_is_not_taken(make_room: Callable[..., Any]) -> N
 
 
 def test_the_rules_do_not_argue(chest: Any) -> None:
-    told = build_selection_briefing("x", [chest.card()], chest.look)
+    brief = build_selection_briefing("x", [chest.card()], chest.look)
     messages = [
-        Message("user", told.text, facts=(told.facts.to_json(),)),
+        Message("user", brief.text, facts=(brief.facts.to_json(),)),
         Message("assistant", "{}"),
         Message("user", "", facts=(Rejection(faults=("x",)).to_json(),)),
     ]
@@ -218,9 +218,9 @@ def test_the_rules_do_not_argue(chest: Any) -> None:
 def test_a_data_set_that_the_user_names_is_taken(
     chest: Any, request_text: str, answer: str, card: str | None, reason: str
 ) -> None:
-    told = build_selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
+    brief = build_selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
     messages = [
-        Message("user", "", facts=(told.facts.to_json(),)),
+        Message("user", "", facts=(brief.facts.to_json(),)),
         Message("assistant", '{"data_card": null}'),
         Message("user", "", facts=(Answer(text=answer).to_json(),)),
     ]
@@ -296,9 +296,9 @@ def test_they_know_no_data_set_by_name() -> None:
     source = ""
     for file in (Path(__file__).resolve().parents[2] / "src" / "m3b" / "llm" / "rules").glob("*.py"):
         source += file.read_text(encoding="utf-8")
-    plain = re.sub(r"[^a-z0-9]", "", source.lower())
+    source_letters = re.sub(r"[^a-z0-9]", "", source.lower())
     names = [re.sub(r"[^a-z0-9]", "", card.name.lower()) for card in SHIPPED]
-    assert [name for name in names if name in plain] == []
+    assert [name for name in names if name in source_letters] == []
 
 
 @pytest.mark.parametrize(
@@ -315,16 +315,16 @@ def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: st
     assert not is_beyond_images("Detect pneumonia on chest X-rays", "Chest X-rays")
 
 
-@pytest.mark.parametrize(("columns", "chosen"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
-def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], chosen: bool) -> None:
+@pytest.mark.parametrize(("columns", "is_match"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
+def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], is_match: bool) -> None:
     from m3b.agents.briefing import build_task_options
     from m3b.facts import ColumnSummary, TableSummary
 
     request = "Predict overall survival from chest CT"
-    said = [ColumnSummary(name=name, type="number", distinct=60) for name in columns]
-    card = DatasetOption(name="lungs", files=(TableSummary(columns=tuple(said)),))
+    summaries = [ColumnSummary(name=name, type="number", distinct=60) for name in columns]
+    card = DatasetOption(name="lungs", files=(TableSummary(columns=tuple(summaries)),))
     brief = SelectionBrief(request=request, cards=(card,), tasks=build_task_options(request))
-    assert _matches_request(brief, card) is chosen
+    assert _matches_request(brief, card) is is_match
 
 
 def test_a_card_that_speaks_of_survival_may_be_asked_for_it() -> None:

@@ -214,8 +214,8 @@ def make_consistent(run: Path, original_hashes: Mapping[str, str]) -> None:
     """Make the digests and results in journal, run.json and provenance.json those of the files present."""
     record, provenance_file = json.loads((run / "run.json").read_text()), run / "model/provenance.json"
     lines = (run / "journal.jsonl").read_text(encoding="utf-8").splitlines()
-    files, listed = hash_files(run / "model"), json.loads(provenance_file.read_text())["files"]
-    if files != listed:
+    files, recorded_files = hash_files(run / "model"), json.loads(provenance_file.read_text())["files"]
+    if files != recorded_files:
         update_json(provenance_file, lambda provenance: provenance.update(files=files))
     replacements = {
         digest: hashes[name]
@@ -363,21 +363,21 @@ def make_edit_table(matrix: EditMatrix) -> str:
     for name, edit in EDITS.items():
         forged = matrix.verify_forged(edit)
         with_expect = matrix.verify_forged(edit, expect=matrix.fingerprint)
-        found = "-" if with_expect is None else "**not found**" if with_expect.ok else "found"
-        rows.append([name, describe_outcome(matrix.singles[name]), describe_outcome(forged), found])
+        expect_cell = "-" if with_expect is None else "**not found**" if with_expect.ok else "found"
+        rows.append([name, describe_outcome(matrix.singles[name]), describe_outcome(forged), expect_cell])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def make_pair_table(matrix: EditMatrix) -> str:
     """Return found / tried pairs for each pair of areas."""
     areas = list(dict.fromkeys(map(area_of, EDITS)))
-    tried, found = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    tried, caught = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for (first, second), result in matrix.pairs.items():
         tried[area_of(first), area_of(second)] += 1
-        found[area_of(first), area_of(second)] += not result.ok
+        caught[area_of(first), area_of(second)] += not result.ok
     rows = [["", *areas], ["---"] * (len(areas) + 1)]
     rows += [
-        [row, *(f"{found[row, column]} / {tried[row, column]}" if tried[row, column] else "" for column in areas)]
+        [row, *(f"{caught[row, column]} / {tried[row, column]}" if tried[row, column] else "" for column in areas)]
         for row in areas
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -11,7 +11,7 @@ import pytest
 from m3b.models import write_model_card
 from m3b.run.packaging import describe_choices
 
-CHOSEN: dict[str, Any] = {
+MODEL_CONFIG: dict[str, Any] = {
     "start": {"told": "start: from scratch, after a short training of each"},
     "plan": {
         "linear_probe": None,
@@ -21,7 +21,7 @@ CHOSEN: dict[str, Any] = {
 
 
 def test_the_card_names_the_chosen_candidates(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CHOSEN))
+    (tmp_path / "config.json").write_text(json.dumps(MODEL_CONFIG))
     texts = describe_choices(tmp_path)
     assert len(texts) == 2
     card = write_model_card(tmp_path, {"network": texts}).read_text()

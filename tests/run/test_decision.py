@@ -40,9 +40,9 @@ def test_a_proposal_is_sufficient_and_counted() -> None:
 
 def test_a_question_is_open_and_a_refusal_says_what_is_missing() -> None:
     question = {"code": "rival", "text": "Which one?", "options": ["a", "b"], "remedy": "Name the column."}
-    asked = parse_decision({"kind": "ask", "task": "diagnosis", "proposals": [PROPOSAL], "question": question}, [])
-    assert (asked.code, asked.text, asked.refusal) == ("rival", "Which one? Name the column.", "")
-    assert not asked.proposals[0].sufficient
+    decision = parse_decision({"kind": "ask", "task": "diagnosis", "proposals": [PROPOSAL], "question": question}, [])
+    assert (decision.code, decision.text, decision.refusal) == ("rival", "Which one? Name the column.", "")
+    assert not decision.proposals[0].sufficient
     refusal = {"code": "no_targets", "message": "There are no masks.", "remedy": "Add them."}
     refused = parse_decision({"kind": "refuse", "task": "segmentation", "refusal": refusal}, [])
     assert (refused.code, refused.refusal) == ("no_targets", "There are no masks. Add them.")

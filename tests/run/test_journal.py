@@ -83,7 +83,7 @@ def events_of(event_type: type[Event]) -> st.SearchStrategy[Event]:
     return st.builds(event_type, **strategies, role=TEXT, at=AT)
 
 
-EVENTS = st.one_of([events_of(one) for one in EVENT_CLASSES if one.is_journaled])
+EVENTS = st.one_of([events_of(event_class) for event_class in EVENT_CLASSES if event_class.is_journaled])
 
 
 def read_note_texts(file: Path) -> list[str]:

@@ -51,10 +51,10 @@ def test_a_sample_has_whole_patients_and_the_share_of_each_class() -> None:
     assert (sample.all_cases, sample.all_patients) == (2000, 1000)
     assert sample.patients == 300
     assert sample.cases == 600
-    chosen = [record for record in index.test if record.key in set(sample.keys)]
-    assert set(Counter(record.patient for record in chosen).values()) == {2}
+    sampled = [record for record in index.test if record.key in set(sample.keys)]
+    assert set(Counter(record.patient for record in sampled).values()) == {2}
     for name, share in shares(index.test).items():
-        assert shares(chosen)[name] == pytest.approx(share, abs=0.01)
+        assert shares(sampled)[name] == pytest.approx(share, abs=0.01)
     assert draw_test_sample(index.test, 1.0, 600.0, 3) == sample
     assert draw_test_sample(index.test, 1.0, 600.0, 4).keys != sample.keys
     assert draw_test_sample(index.test, 1e6, 600.0, 3).patients == MIN_SAMPLED_PATIENTS
@@ -101,7 +101,7 @@ def test_the_sample_is_drawn_once_for_all_models_of_a_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize("pretends", [True, False])
 def test_slowness_on_a_few_cases_alone_leaves_the_whole_test_part(tmp_path: Path, pretends: bool) -> None:
     """A model that waited only while it was timed had 100 of 1,000 patients measured, and its score was a matter of chance."""
-    index, model, measured, notes = make_index(), TimedModel(60.0), list[int](), list[str]()
+    index, model, measured_sizes, notes = make_index(), TimedModel(60.0), list[int](), list[str]()
 
     def predict(folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         model.seconds = 60.0 if len(records) < 20 or not pretends else 0.1
@@ -113,11 +113,11 @@ def test_slowness_on_a_few_cases_alone_leaves_the_whole_test_part(tmp_path: Path
     def check(predict: PredictCases, choose: ChooseTestCases | None) -> CheckResult:
         records = choose(tmp_path, index.train) if choose else index.test
         predict(tmp_path, records, index)
-        measured.append(len(records))
+        measured_sizes.append(len(records))
         return accept(None)
 
     assert check_on_test_part(tmp_path, predict, check, choose, notes.append, model.read_clock).is_accepted
-    assert measured == ([200, 2000] if pretends else [200])
+    assert measured_sizes == ([200, 2000] if pretends else [200])
     assert (tmp_path / SAMPLE_FILE).exists() is not pretends
     assert len(notes) == pretends
 
@@ -146,10 +146,10 @@ def test_scores_of_a_sample_say_so(tmp_path: Path) -> None:
         }
         for record in index.test
     ]
-    asked: list[int] = []
+    baseline_sizes: list[int] = []
 
-    def predict_baseline(training: Sequence[Record], records: Sequence[Record], *rest: object) -> None:
-        asked.append(len(records))
+    def predict_baseline(training: Sequence[Record], records: Sequence[Record], *options: object) -> None:
+        baseline_sizes.append(len(records))
 
     for part, expected in (
         ([row for row in rows if row["image"] in set(sampled.keys)], sampled.counts),
@@ -159,6 +159,6 @@ def test_scores_of_a_sample_say_so(tmp_path: Path) -> None:
         scores = compute_test_scores(run, selection, 0, predict_baseline)
         assert scores.n_cases == len(part)
         assert scores.details.get("test_sample") == expected
-    assert asked == [200, 400]
+    assert baseline_sizes == [200, 400]
     assert "of the 400 test cases (100 of 200 patients)" in describe_test_sample(sampled.counts)
     assert describe_test_sample({}) == ""

@@ -263,7 +263,7 @@ def test_data_that_were_moved_away_are_brought_back_and_no_language_model_is_adv
     assert find_outside_cause(run, record) is None
 
 
-@pytest.mark.parametrize(("cost_usd", "shown"), [(0.0, ""), (0.0004, "$0.01"), (1.234, "$1.23")])
-def test_a_cost_is_shown_if_there_is_one(cost_usd: float, shown: str) -> None:
+@pytest.mark.parametrize(("cost_usd", "cost_text"), [(0.0, ""), (0.0004, "$0.01"), (1.234, "$1.23")])
+def test_a_cost_is_shown_if_there_is_one(cost_usd: float, cost_text: str) -> None:
     lines = format_result(Result("failed", "why", "Segment polyps", usage={"cost_usd": cost_usd, "wall_s": 3.0}))
-    assert [part for part in lines[1].split(", ") if part.startswith("$")] == ([shown] if shown else [])
+    assert [part for part in lines[1].split(", ") if part.startswith("$")] == ([cost_text] if cost_text else [])

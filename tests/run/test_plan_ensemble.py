@@ -46,7 +46,7 @@ PLANS = {1: {**PLAN, **COMPARED}, 2: {**PLAN, **COMPARED, "lr": 0.003}, 3: {**PL
 
 
 def test_plans_with_the_same_input_are_a_group() -> None:
-    others = {
+    further_plans = {
         4: {**PLANS[1], "size": [48, 48]},
         5: {**PLANS[1], "network": {**PLAN["network"], "pretrained": "x/y"}},
         6: {**PLANS[1], "refit": True},
@@ -54,7 +54,7 @@ def test_plans_with_the_same_input_are_a_group() -> None:
         8: {**PLANS[1], "augment": {"flip": ["w"]}},
         9: {**PLANS[1], "processes": 2},
     }
-    groups = group_plans({**PLANS, **others})
+    groups = group_plans({**PLANS, **further_plans})
     assert set(groups) == {1, 2, 3, 4, 8}
     assert groups[1] == groups[2] == groups[3]
     assert len({groups[1], groups[4], groups[8]}) == 3
@@ -145,8 +145,8 @@ def test_answers_on_held_out_cases_decide_on_the_average(tmp_path: Path) -> None
     text = describe_selection(summary)
     assert text.startswith("The average of candidates ")
     assert f"{summary.ensemble.gain:+.3f}" in text
-    same = [[independent[0][0]] * len(PLANS)] * 2
-    summary = summarize(make_samples(same), work, index)
+    identical = [[independent[0][0]] * len(PLANS)] * 2
+    summary = summarize(make_samples(identical), work, index)
     assert summary.ensemble is not None
     assert not summary.ensemble.selected
     assert describe_selection(summary).startswith("Candidate 1 of 3 was selected")

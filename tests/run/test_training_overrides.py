@@ -206,9 +206,9 @@ def test_a_plan_that_was_changed() -> None:
     assert find_plan_differences(overrides, plan, "diagnosis") == []
     assert len(find_plan_differences(overrides, {**plan, "max_steps": 6}, "diagnosis")) == 1
     assert len(find_plan_differences(overrides, {"task": "diagnosis"}, "diagnosis")) == 3
-    whole = TrainingOverrides(plan=PLAN)
-    assert find_plan_differences(whole, {**PLAN, "minutes": 2, "threads": 3}, "diagnosis") == []
-    assert len(find_plan_differences(whole, {**PLAN, "lr": 0.002}, "diagnosis")) == 1
+    plan_overrides = TrainingOverrides(plan=PLAN)
+    assert find_plan_differences(plan_overrides, {**PLAN, "minutes": 2, "threads": 3}, "diagnosis") == []
+    assert len(find_plan_differences(plan_overrides, {**PLAN, "lr": 0.002}, "diagnosis")) == 1
 
 
 def test_run_json_holds_what_was_set(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def test_numbers_and_common_folders_are_no_labels(pattern: str, classes: tuple[s
 
 def test_the_manifest_says_that_a_label_comes_from_the_path() -> None:
     index = make_index([(f"data/x/{n}.png", "mild") for n in range(9)])
-    found = {name: find_label_in_names(index, Manifest.model_validate(values)) for name, values in EXAMPLES.items()}
-    assert {name for name, evidence in found.items() if evidence} == {"grading"}
+    evidence_of = {
+        name: find_label_in_names(index, Manifest.model_validate(values)) for name, values in EXAMPLES.items()
+    }
+    assert {name for name, evidence in evidence_of.items() if evidence} == {"grading"}
     archive = make_index([(f"data/x/a.npz#images[{n}]", "mild") for n in range(9)])
     assert find_label_in_names(archive, Manifest.model_validate(EXAMPLES["grading"])) == ""

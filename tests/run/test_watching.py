@@ -146,8 +146,8 @@ def test_watching_ends_if_the_process_is_gone(tmp_path: Path) -> None:
     assert kinds == ["run_started", "role_started", "call"]
 
 
-@pytest.mark.parametrize(("factor", "fewest", "most"), [(1, 60, 150), (5, 150, 400)])
-def test_a_busy_machine_is_noticed_before_training(factor: int, fewest: float, most: float) -> None:
+@pytest.mark.parametrize(("factor", "min_left_s", "max_left_s"), [(1, 60, 150), (5, 150, 400)])
+def test_a_busy_machine_is_noticed_before_training(factor: int, min_left_s: float, max_left_s: float) -> None:
     """One minute of training and 62 test cases: 134 s in all on two quiet cores, 331 s on the same ones when busy."""
     progress = RunProgress()
     progress.update(RunStarted("x", "y", {"name": "bubblewrap"}, (), 1.0, at=0.0))
@@ -160,7 +160,7 @@ def test_a_busy_machine_is_noticed_before_training(factor: int, fewest: float, m
         progress.update(RoleEnded("done", at=at))
     left_s = progress.estimate_run_left_s(at)
     assert left_s is not None
-    assert fewest < left_s < most
+    assert min_left_s < left_s < max_left_s
 
 
 def test_no_time_left_is_named_once_the_estimate_was_wrong() -> None:

@@ -18,11 +18,13 @@ def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("asked", "threads"),
+    ("omp_num_threads", "threads"),
     [("", "4"), ("1", "1"), ("3,1", "3"), ("64", "4"), ("0", "1"), ("many", "4"), ("-2", "4")],
 )
-def test_omp_num_threads_lowers_the_threads(monkeypatch: pytest.MonkeyPatch, asked: str, threads: str) -> None:
+def test_omp_num_threads_lowers_the_threads(
+    monkeypatch: pytest.MonkeyPatch, omp_num_threads: str, threads: str
+) -> None:
     monkeypatch.setattr(environment, "count_usable_cpus", lambda: 4)
-    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setenv("OMP_NUM_THREADS", omp_num_threads)
     variables = command_environment("/tmp", {})
     assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {threads}

@@ -46,8 +46,8 @@ class Client:
         parts = urlsplit(self.address)
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body or None, {**self.headers, **named})
+            header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, {**self.headers, **header_fields})
             response = connection.getresponse()
             return Answer(response.status, dict(response.headers), response.read())
         finally:

@@ -83,12 +83,12 @@ def make_node(tmp_path: Path, model_folder: Path) -> Iterator[Callable[..., Dico
         node.close()
 
 
-def associate(node: DicomNode, title: str = "SCANNER", called: str = "M3B") -> Any:
+def associate(node: DicomNode, title: str = "SCANNER", called_title: str = "M3B") -> Any:
     entity = pynetdicom.AE(ae_title=title)
     entity.acse_timeout = entity.dimse_timeout = WAIT_S
     entity.add_requested_context("1.2.840.10008.1.1")
     entity.add_requested_context("1.2.840.10008.5.1.4.1.1.2")
-    return entity.associate("127.0.0.1", node.port, ae_title=called)
+    return entity.associate("127.0.0.1", node.port, ae_title=called_title)
 
 
 def send(node: DicomNode, files: Sequence[Path], title: str = "SCANNER") -> list[int]:
@@ -154,8 +154,8 @@ def test_an_echo_is_answered_and_unknown_titles_are_rejected(make_node: Any) -> 
     association = associate(node)
     assert association.send_c_echo().Status == 0
     association.release()
-    for title, called, reason in (("NOBODY", "M3B", 3), ("SECOND", "M3B", 3), ("SCANNER", "OTHER", 7)):
-        rejected = associate(node, title, called)
+    for title, called_title, reason in (("NOBODY", "M3B", 3), ("SECOND", "M3B", 3), ("SCANNER", "OTHER", 7)):
+        rejected = associate(node, title, called_title)
         assert rejected.is_rejected
         primitive = rejected.acceptor.primitive
         assert (primitive.result, primitive.diagnostic) == (1, reason)
@@ -222,11 +222,11 @@ def test_invalid_uids_are_in_no_warning(
 
 def test_two_senders_at_once_do_not_mix(make_node: Any, tmp_path: Path) -> None:
     source = write_series(tmp_path / "series", AXIAL)
-    other = write_series(tmp_path / "other", AXIAL, slices=5)
+    second_source = write_series(tmp_path / "other", AXIAL, slices=5)
     node = make_node()
     first, second = associate(node), associate(node, "SECOND")
-    for mine, theirs in zip(files_of(source)[:5], files_of(other), strict=True):
-        assert first.send_c_store(mine).Status == second.send_c_store(theirs).Status == 0
+    for first_file, second_file in zip(files_of(source)[:5], files_of(second_source), strict=True):
+        assert first.send_c_store(first_file).Status == second.send_c_store(second_file).Status == 0
     assert second.send_c_store(files_of(source)[0]).Status == 0  # a series that the other sends too
     second.release()
     assert first.send_c_store(files_of(source)[5]).Status == 0
@@ -236,9 +236,9 @@ def test_two_senders_at_once_do_not_mix(make_node: Any, tmp_path: Path) -> None:
         {str(dcmread(file).SOPInstanceUID) for file in files_of(node.spool.path_of("queued", ticket))}
         for ticket in tickets
     ]
-    whole = [set(read_pixels(source)), set(read_pixels(other))]
-    assert all(expected in contents for expected in whole)
-    assert [len(content) for content in contents if content not in whole] == [1]
+    complete_series = [set(read_pixels(source)), set(read_pixels(second_source))]
+    assert all(expected in contents for expected in complete_series)
+    assert [len(content) for content in contents if content not in complete_series] == [1]
 
 
 def test_a_series_in_two_associations_is_complete_when_both_are_released(make_node: Any, tmp_path: Path) -> None:
@@ -266,10 +266,10 @@ def test_quiet_seconds_begin_with_the_release_and_anew_with_each_instance(make_n
     association.abort()
     send(node, files[5:])
     node.join_associations(WAIT_S)
-    [settled] = spool.list_tickets("settling")
+    [settling_ticket] = spool.list_tickets("settling")
     assert spool.complete_settled(600.0) == []
     old = time.time() - 601
-    os.utime(spool.path_of("settling", settled), (old, old))
+    os.utime(spool.path_of("settling", settling_ticket), (old, old))
     [ticket] = spool.complete_settled(600.0)
     assert len(files_of(spool.path_of("queued", ticket))) == 6
 
@@ -315,10 +315,10 @@ def test_a_further_series_does_not_hurry_the_next_attempt(
 
 
 def test_a_full_queue_refuses_further_series_but_not_the_rest_of_one(make_node: Any, tmp_path: Path) -> None:
-    files, others = (files_of(write_series(tmp_path / name, AXIAL)) for name in ("series", "other"))
+    files, other_files = (files_of(write_series(tmp_path / name, AXIAL)) for name in ("series", "other"))
     node = make_node(max_series=1)
     association = associate(node)
-    assert [association.send_c_store(file).Status for file in (files[0], others[0], files[1])] == [0, 0xA700, 0]
+    assert [association.send_c_store(file).Status for file in (files[0], other_files[0], files[1])] == [0, 0xA700, 0]
     association.release()
 
 

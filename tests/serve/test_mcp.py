@@ -108,12 +108,12 @@ def test_what_cannot_be_is_refused_in_words(place: Path, tool: str, arguments: d
 
 
 def test_files_of_other_folders_are_not_read_as_runs(place: Path) -> None:
-    other = place / "elsewhere/run"
-    other.mkdir()
-    (other / "run.json").write_text(json.dumps({"status": "hidden status", "reason": "hidden reason"}))
+    other_run = place / "elsewhere/run"
+    other_run.mkdir()
+    (other_run / "run.json").write_text(json.dumps({"status": "hidden status", "reason": "hidden reason"}))
     server = make_server(ServerSettings([place / "data"]))
     texts = []
-    for path in (other, place / "nowhere"):
+    for path in (other_run, place / "nowhere"):
         arguments = {"model": str(path), "images": ["xrays"]}
         result = use(server, lambda client, arguments=arguments: client.call_tool("predict", arguments))
         texts.append(result.content[0].text.replace(str(path), "PATH"))
@@ -130,10 +130,13 @@ def test_masks_change_texts_alone() -> None:
 def test_cases_of_several_images_are_resolved(place: Path) -> None:
     tools, root = Tools(ServerSettings([place / "data"])), place / "data/xrays/unseen"
     name = sorted(root.iterdir())[0].name
-    shown, full = f"xrays/unseen/{name}", str(root / name)
-    assert tools._resolve_case({"image": [shown, shown], "age": 61}, set()) == {"image": [full, full], "age": 61}
-    assert tools._resolve_case({"t1": shown}, {"t1", "t2"}) == {"t1": full}
-    for case in ({"t3": shown}, {"t1": "../elsewhere"}, 7):
+    relative_path, full_path = f"xrays/unseen/{name}", str(root / name)
+    assert tools._resolve_case({"image": [relative_path, relative_path], "age": 61}, set()) == {
+        "image": [full_path, full_path],
+        "age": 61,
+    }
+    assert tools._resolve_case({"t1": relative_path}, {"t1", "t2"}) == {"t1": full_path}
+    for case in ({"t3": relative_path}, {"t1": "../elsewhere"}, 7):
         with pytest.raises(UsageError):
             tools._resolve_case(case, {"t1", "t2"})
 

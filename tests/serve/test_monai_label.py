@@ -57,8 +57,10 @@ def client(tmp_path: Path, studies: Path) -> Iterator[Client]:
     pool = open_models([f"grey={make_grey_model(tmp_path / 'grey')}", f"mask={make_mask_model(tmp_path / 'mask')}"])
     state = ServerState(pool)
     routes = LabelRoutes(state, TOKEN, StudyFolder(studies))
-    with run_server(state, TOKEN, more_routes=routes.routes(), open_paths=OPEN_PATHS, on_stop=[routes.stop]) as opened:
-        yield opened
+    with run_server(
+        state, TOKEN, more_routes=routes.routes(), open_paths=OPEN_PATHS, on_stop=[routes.stop]
+    ) as server_client:
+        yield server_client
 
 
 def replay(client: Client, request: str) -> Answer:
@@ -185,9 +187,9 @@ def test_bodies_of_requests_are_small_objects(client: Client) -> None:
 def test_the_next_case_is_one_without_a_final_label(client: Client) -> None:
     assert client.send("POST", "/activelearning/uncertainty", b'{"model": "mask"}').code == "no_uncertainty"
     for expected in ("case101", "case60"):
-        chosen = client.send("POST", "/activelearning/first").json()["id"]
+        case_id = client.send("POST", "/activelearning/first").json()["id"]
         client.post_files(f"/datastore/label?image={expected}", [("label", "a.json", b"{}")], "PUT")
-        assert chosen in ("case101", "case200")
+        assert case_id in ("case101", "case200")
     assert client.send("POST", "/activelearning/random").json()["id"] in ("case200", "deep/volume")
     for identity in ("case200", "deep/volume"):
         client.post_files(f"/datastore/label?image={identity}", [("label", "a.nii", volume_of(1))], "PUT")
@@ -272,16 +274,16 @@ def test_what_the_server_writes_is_for_its_user_alone(client: Client, studies: P
     assert (
         client.post_files("/datastore/label?image=deep/volume", [("label", "a.nii", volume_of(1))], "PUT").status == 200
     )
-    written = [studies / OWN_FOLDER, *(studies / OWN_FOLDER).rglob("*")]
-    assert {(path.is_dir(), path.stat().st_mode & 0o777) for path in written} == {(True, 0o700), (False, 0o600)}
+    written_paths = [studies / OWN_FOLDER, *(studies / OWN_FOLDER).rglob("*")]
+    assert {(path.is_dir(), path.stat().st_mode & 0o777) for path in written_paths} == {(True, 0o700), (False, 0o600)}
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path, studies: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.png").write_bytes(png_of(1))
-    (studies / "link").symlink_to(outside)
-    (studies / "file.png").symlink_to(outside / "secret.png")
+    outer_folder = tmp_path / "outside"
+    outer_folder.mkdir()
+    (outer_folder / "secret.png").write_bytes(png_of(1))
+    (studies / "link").symlink_to(outer_folder)
+    (studies / "file.png").symlink_to(outer_folder / "secret.png")
     folder = StudyFolder(studies)
     assert set(folder.list_studies()) == {"case60", "case101", "case200", "deep/volume"}
     with pytest.raises(ServeError):

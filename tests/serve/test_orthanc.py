@@ -173,9 +173,9 @@ def test_an_archive_without_the_series_or_the_object(archive: tuple[Orthanc, int
     missing = call(url, "-o", str(tmp_path / "out"))
     assert isinstance(missing, DataError)
     assert missing.code == "no_images"
-    gone = call(f"dicomweb:http://127.0.0.1:{find_free_ports(1)[0]}/studies/1.2.3", "-o", str(tmp_path / "out"))
-    assert isinstance(gone, DataError)
-    assert gone.code == "fetch_failed"
+    fetch_error = call(f"dicomweb:http://127.0.0.1:{find_free_ports(1)[0]}/studies/1.2.3", "-o", str(tmp_path / "out"))
+    assert isinstance(fetch_error, DataError)
+    assert fetch_error.code == "fetch_failed"
     assert isinstance(call(url, "-o", str(tmp_path / "out"), "--send-to", "ARCHIVE@127.0.0.1:9"), UsageError), (
         "no --dicom"
     )

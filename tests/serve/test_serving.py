@@ -78,8 +78,8 @@ def state(model: Path, tmp_path: Path) -> ServerState:
 
 @pytest.fixture
 def client(state: ServerState) -> Iterator[Client]:
-    with run_server(state) as opened:
-        yield opened
+    with run_server(state) as server_client:
+        yield server_client
 
 
 def send_greys(client: Client, *greys: int, path: str = PREDICT, **fields: str) -> Answer:
@@ -89,9 +89,9 @@ def send_greys(client: Client, *greys: int, path: str = PREDICT, **fields: str) 
 
 def test_models_are_listed_without_paths(client: Client, tmp_path: Path) -> None:
     answer = client.get("/v1/models")
-    [grey, other] = answer.json()["models"]
+    [grey, second_model] = answer.json()["models"]
     assert (grey["name"], grey["classes"], grey["task"]) == ("grey", ["c0", "c1"], "diagnosis")
-    assert other["version"] == grey["version"]
+    assert second_model["version"] == grey["version"]
     assert str(tmp_path) not in answer.body.decode()
 
 
@@ -144,11 +144,11 @@ def test_members_of_an_archive_keep_what_is_safe_of_their_names(tmp_path: Path) 
         for name in names:
             archive.writestr(name, b"x")
     (tmp_path / "out").mkdir()
-    found = unpack_members(UnpackRequest(tmp_path / "a.zip", tmp_path / "out", 100, 10))
+    unpacked = unpack_members(UnpackRequest(tmp_path / "a.zip", tmp_path / "out", 100, 10))
     members = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     files = sorted(file.relative_to(tmp_path / "out").as_posix() for file in members)
     assert files == ["00001/00001_anna_b.png", "00001/anna_b.png", "00001/png", "00002/slice_01.png"]
-    assert set(files) < set(found.names)
+    assert set(files) < set(unpacked.names)
 
 
 def test_files_of_an_answer_are_packed(client: Client) -> None:
@@ -193,8 +193,8 @@ def test_cases_of_the_same_file_name_can_be_told_apart(client: Client) -> None:
 
     patients = pack(("patientB/scan.png", png_of(200)), ("patientA/scan.png", png_of(60)))
     assert predict(("a.zip", patients)) == {"patientB/scan.png": ["c1"], "patientA/scan.png": ["c0"]}
-    same = pack(("x/a.png", png_of(200)), ("../x/a.png", png_of(60)))
-    assert predict(("a.zip", same)) == {"x/a.png": ["c1"], "x/a.png (2)": ["c0"]}
+    same_names = pack(("x/a.png", png_of(200)), ("../x/a.png", png_of(60)))
+    assert predict(("a.zip", same_names)) == {"x/a.png": ["c1"], "x/a.png (2)": ["c0"]}
     both = predict(
         ("x.zip", pack(("a.png", png_of(200)))), ("x.zip", pack(("a.png", png_of(60)))), ("a.png", png_of(60))
     )
@@ -233,8 +233,8 @@ def test_limits_hold_for_bodies_of_unknown_length(client: Client) -> None:
     assert client.send("POST", PREDICT, chunks, Content_Type=form_type()).code == "body_too_large"
     assert client.post_files(PREDICT, [("file", "a.png", b"x")] * 21).code == "too_many_files"
     assert send_greys(client, 60, note="x" * 70_000).code == "field_too_large"
-    many = {f"field{number}": "" for number in range(201)}
-    assert send_greys(client, 60, **many).code == "too_many_fields"
+    many_fields = {f"field{number}": "" for number in range(201)}
+    assert send_greys(client, 60, **many_fields).code == "too_many_fields"
 
 
 def test_a_torn_body_is_refused(client: Client) -> None:
@@ -363,8 +363,8 @@ def test_a_full_queue_says_when_to_come_back(state: ServerState) -> None:
 
 def test_the_log_has_no_identity(client: Client, tmp_path: Path) -> None:
     send_greys(client, 60, 200)
-    named = Client(client.address, {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"})
-    send_greys(named, 60, path="/v1/models/Jane-Doe/predict")
+    forwarded_client = Client(client.address, {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"})
+    send_greys(forwarded_client, 60, path="/v1/models/Jane-Doe/predict")
     client.send("JANEDOE", "/health")
     while (text := (tmp_path / "audit.jsonl").read_text()).count("\n") < 3:  # a line follows its answer
         time.sleep(0.01)

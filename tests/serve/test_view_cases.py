@@ -117,8 +117,8 @@ def test_a_locked_test_case_that_the_report_does_not_show_is_not_found(tmp_path:
 
     run = tmp_path / "run"
     write_volume_run(run, n_tests=12)
-    listed = {case.record.key for case in list_cases(RunFolder(run)).cases}
-    hidden = next(f"image{n}.nii.gz" for n in range(3, 15) if f"image{n}.nii.gz" not in listed)
+    listed_keys = {case.record.key for case in list_cases(RunFolder(run)).cases}
+    hidden = next(f"image{n}.nii.gz" for n in range(3, 15) if f"image{n}.nii.gz" not in listed_keys)
     case_id = hashlib.sha256(hidden.encode()).hexdigest()[:16]
     assert open_client(tmp_path).get(f"/runs/{get_key(run)}/cases/{case_id}/layers").status_code == 404
 
@@ -143,11 +143,11 @@ def test_pages_take_the_token(tmp_path: Path) -> None:
 def test_an_image_that_was_deleted_or_is_broken_is_told_without_its_folder(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_volume_run(run, n_tests=3)
-    case, other = find_cases(run, TEST)[:2]
+    case, second_case = find_cases(run, TEST)[:2]
     (run / f"locked/{case.record.key}").unlink()
-    (run / f"locked/{other.record.key}").write_bytes(b"no volume")
+    (run / f"locked/{second_case.record.key}").write_bytes(b"no volume")
     client = open_client(tmp_path)
-    for item in (case, other):
+    for item in (case, second_case):
         data = get_layers(client, run, item)
         assert (data["images"], len(data["notes"])) == ([], 1)
         assert str(tmp_path) not in json.dumps(data)
@@ -177,20 +177,20 @@ def test_a_huge_volume_is_thinned_out_and_says_so(tmp_path: Path, monkeypatch: p
     (image,) = layers.images
     assert np.prod(image.size) <= 6000
     assert len(layers.notes) == 1
-    shown, labels = read_nifti(image.content), read_nifti(image.layers[0].content)
-    assert shown.shape == labels.shape == image.size
-    assert np.allclose(np.linalg.norm(shown.affine[:3, :3], axis=0), np.array(choose_steps((24, 60, 16))) * [1, 1, 2])
+    thinned, labels = read_nifti(image.content), read_nifti(image.layers[0].content)
+    assert thinned.shape == labels.shape == image.size
+    assert np.allclose(np.linalg.norm(thinned.affine[:3, :3], axis=0), np.array(choose_steps((24, 60, 16))) * [1, 1, 2])
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 900), (7, 5000, 5000), (3, 3, 3), (1, 1, 10**9)])
 def test_steps_thin_the_longest_axes_first(shape: tuple[int, ...]) -> None:
     steps = choose_steps(shape)
-    shown = [-(-size // step) for size, step in zip(shape, steps, strict=True)]
-    assert np.prod(shown, dtype=float) <= case_layers.MAX_VOXELS
+    thinned_shape = [-(-size // step) for size, step in zip(shape, steps, strict=True)]
+    assert np.prod(thinned_shape, dtype=float) <= case_layers.MAX_VOXELS
     if np.prod(shape, dtype=float) <= case_layers.MAX_VOXELS:
         assert set(steps) == {1}
     else:
-        assert np.prod(shown, dtype=float) > case_layers.MAX_VOXELS / 2
+        assert np.prod(thinned_shape, dtype=float) > case_layers.MAX_VOXELS / 2
 
 
 def test_a_case_without_a_stored_prediction_shows_its_reference(tmp_path: Path) -> None:

@@ -114,12 +114,12 @@ def test_the_token_moves_from_the_address_to_a_cookie(state: Path) -> None:
 
 
 def test_the_cookie_does_not_open_another_server_of_the_same_token(state: Path) -> None:
-    client, other = make_client(state), make_client(state, with_token=False)
+    client, other_client = make_client(state), make_client(state, with_token=False)
     [cookie] = client.cookies.jar
     for name, value in ((cookie.name, cookie.value), (cookie.name, TOKEN)):
-        other.cookies.clear()
-        other.cookies.set(name, value or "")
-        assert other.get("/").status_code == 401
+        other_client.cookies.clear()
+        other_client.cookies.set(name, value or "")
+        assert other_client.get("/").status_code == 401
     client.cookies.clear()
     assert client.get("/", params={"token": cookie.value or ""}).status_code == 401
 
@@ -338,8 +338,8 @@ def test_a_search_is_a_stage_of_its_own_and_tells_its_figures(state: Path) -> No
     run = make_run(state / "first", None, "working")
     started = RoleStarted("Task Manager", "rules", role="task_manager")
     write_events(run, START, started, RoleEnded("done", role="task_manager"))
-    measured = [CandidateMeasured(1, 0, 60.0, 0.8123), CandidateMeasured(2, 1, 60.0, None, "no memory")]
-    write_events(run, RoleStarted("Plan Search", "Python", role="plan_search"), *measured)
+    candidates = [CandidateMeasured(1, 0, 60.0, 0.8123), CandidateMeasured(2, 1, 60.0, None, "no memory")]
+    write_events(run, RoleStarted("Plan Search", "Python", role="plan_search"), *candidates)
     run.lock()
     messages = RunFollower(run).poll()
     assert [stage["title"] for stage in get_state(messages)["stages"]] == [
@@ -418,8 +418,8 @@ def test_a_broken_stream_goes_on_after_the_last_event_that_came(state: Path) -> 
     assert [name for name, _, _ in events].count("message") == 6
     assert events[-1][0] == "end"
     third_id = events[2][1]
-    rest = parse_events(client.get(path, headers={"last-event-id": str(third_id)}).text)
-    assert [value["text"][:6] for name, _, value in rest if name == "message"] == ["line 2", "line 3", "line 4"]
+    later_events = parse_events(client.get(path, headers={"last-event-id": str(third_id)}).text)
+    assert [value["text"][:6] for name, _, value in later_events if name == "message"] == ["line 2", "line 3", "line 4"]
     for wrong_id in ("-1", "x", "9" * 30, "1e3"):
         assert len(parse_events(client.get(path, headers={"last-event-id": wrong_id}).text)) == len(events)
 

@@ -58,14 +58,14 @@ def test_without_header(tmp_path, separator):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "found"),
+    ("encoding", "expected_encoding"),
     [("utf-8", "utf-8"), ("utf-8-sig", "utf-8-sig"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("utf-16-be", "utf-16-be"),
      ("latin-1", "cp1252"), ("cp1252", "cp1252")],
 )  # fmt: skip
-def test_encodings_of_latin_letters(tmp_path, encoding, found):
+def test_encodings_of_latin_letters(tmp_path, encoding, expected_encoding):
     text = "Fall;Befund;Größe\n001;Ödem;1,5\n002;unauffällig;2,5\n003;Naevus über;3,0\n"
     table = load_table(tmp_path, [write(tmp_path, "t.csv", text, encoding)])
-    assert table.info.encoding == found
+    assert table.info.encoding == expected_encoding
     assert table.frame.columns == ["Fall", "Befund", "Größe", "(row)"]
     assert table.frame["Befund"].to_list() == ["Ödem", "unauffällig", "Naevus über"]
 

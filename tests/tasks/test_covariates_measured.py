@@ -79,11 +79,11 @@ def test_labels_that_are_not_known_teach_the_baseline_nothing() -> None:
         for at, case in enumerate(both)
     ]
     index = Index(tuple(unknown), testing, (*CLASSES, "old"))
-    found, whole = (predict_classes(unknown, testing, index), predict_classes(both[:200], testing, index))
-    assert found is not None
-    assert whole is not None
-    for one, other in zip(found, whole, strict=True):
-        assert one["probabilities"]["ill"] == pytest.approx(other["probabilities"]["ill"], abs=0.05)
+    mixed_rows, known_rows = (predict_classes(unknown, testing, index), predict_classes(both[:200], testing, index))
+    assert mixed_rows is not None
+    assert known_rows is not None
+    for mixed, known in zip(mixed_rows, known_rows, strict=True):
+        assert mixed["probabilities"]["ill"] == pytest.approx(known["probabilities"]["ill"], abs=0.05)
 
 
 def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> None:
@@ -179,7 +179,7 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "expected_text"),
     [
         ("a.png", "it has no age; it has no sex"),
         ({"image": "a.png", "age": 3}, "it has no sex"),
@@ -189,8 +189,8 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
         ({"image": "a.png", "age": 3, "sex": "F", "crp": 1}, "not given crp"),
     ],
 )
-def test_a_case_that_is_not_whole_is_refused(case: Any, told: str) -> None:
-    with pytest.raises(ModelError, match=told) as error:
+def test_a_case_that_is_not_whole_is_refused(case: Any, expected_text: str) -> None:
+    with pytest.raises(ModelError, match=expected_text) as error:
         split_covariates(case, RULES, 2)
     assert "case 2" in str(error.value)
     assert "'age': 61.0, 'sex': 'F'" in str(error.value)

@@ -74,10 +74,10 @@ def test_labels_that_are_not_known_get_the_names_of_the_model() -> None:
 
 def test_a_set_may_lack_channels_of_the_model() -> None:
     names = ("flair", "t1")
-    known = Record(Channels(tuple((name, f"{name}.nii") for name in names)), mask="a.nii")
-    index = replace(MASKS, train=(known,), test=(known,))
-    one = Record(Channels((("t1", "b.nii"),)), mask="n.nii")
-    assert fit_to_model_classes((one,), {"liver": 1, "spleen": 2}, index).records == (one,)
+    full_record = Record(Channels(tuple((name, f"{name}.nii") for name in names)), mask="a.nii")
+    index = replace(MASKS, train=(full_record,), test=(full_record,))
+    partial_record = Record(Channels((("t1", "b.nii"),)), mask="n.nii")
+    assert fit_to_model_classes((partial_record,), {"liver": 1, "spleen": 2}, index).records == (partial_record,)
     with pytest.raises(DataError, match="other channels"):
         fit_to_model_classes((Record("b.nii", mask="n.nii"),), {"liver": 1, "spleen": 2}, index)
 

@@ -25,25 +25,25 @@ RECORD = """<Patient>
 
 
 def test_cells_below_headings_of_persons() -> None:
-    shown = mask_markup(TABLE)
-    assert [secret for secret in ("Emily", "Thornton", "Jonas", "Meier") if secret in shown] == []
-    assert [part for part in ("a.png", "b.png", "<td>1", "<td>2", "<td>3") if part not in shown] == []
-    assert len(shown.split("\n")) == len(TABLE.split("\n"))
+    masked_text = mask_markup(TABLE)
+    assert [secret for secret in ("Emily", "Thornton", "Jonas", "Meier") if secret in masked_text] == []
+    assert [part for part in ("a.png", "b.png", "<td>1", "<td>2", "<td>3") if part not in masked_text] == []
+    assert len(masked_text.split("\n")) == len(TABLE.split("\n"))
 
 
 def test_identifiers_of_several_lines() -> None:
-    shown = mask_markup(RECORD)
-    assert "4471923" not in shown
-    assert '<grade value="2"/>' in shown
-    assert 'value="urn:hospital"' in shown
+    masked_text = mask_markup(RECORD)
+    assert "4471923" not in masked_text
+    assert '<grade value="2"/>' in masked_text
+    assert 'value="urn:hospital"' in masked_text
 
 
 def test_a_page_of_a_table_that_begins_before_it(desk) -> None:
     rows = "".join(f"<tr>\n<td>{at}.png</td>\n<td>Emily Thornton</td></tr>\n" for at in range(30))
     desk.data.joinpath("list.html").write_text(f"<table><tr><th>file</th><th>Patient name</th></tr>\n{rows}</table>")
-    shown = desk.use("read_files", paths=["data/chest/list.html"], offset=40, limit=20).text
-    assert "13.png" in shown
-    assert "Thornton" not in shown
+    page = desk.use("read_files", paths=["data/chest/list.html"], offset=40, limit=20).text
+    assert "13.png" in page
+    assert "Thornton" not in page
 
 
 @given(st.text(alphabet='<>/tdrhable nm="1\n', max_size=200))

@@ -32,9 +32,9 @@ def write_arrays(folder: Path) -> list[Path]:
 
 def test_previews_of_arrays(tmp_path: Path) -> None:
     for file in write_arrays(tmp_path):
-        shown = "\n".join(preview(file, "mask"))
-        assert [secret for secret in SECRETS if secret in shown] == [], shown
-        assert "range 0 to 1" in shown
+        text = "\n".join(preview(file, "mask"))
+        assert [secret for secret in SECRETS if secret in text] == [], text
+        assert "range 0 to 1" in text
         assert "4471923" in "\n".join(preview(file, "allow"))
 
 
@@ -46,8 +46,8 @@ def test_the_survey(tmp_path: Path, files: str) -> None:
         rows = [f"{at}.png,{7 * at * at + 4471923},{at % 2}" for at in range(38)]
         (tmp_path / "cases.csv").write_text("\n".join(["image,mrn,grade", *rows]))
     facts = survey(tmp_path)
-    for shown in (render(facts), summarize(facts), facts.model_dump_json()):
-        assert [secret for secret in (*SECRETS, "4.47192e+06") if secret in shown] == [], shown
+    for text in (render(facts), summarize(facts), facts.model_dump_json()):
+        assert [secret for secret in (*SECRETS, "4.47192e+06") if secret in text] == [], text
     if files == "table":
         [column] = [column for column in facts.tables[0].columns if column.name == "mrn"]
         assert (column.sensitive, column.low, column.high) == ("identity", None, None)

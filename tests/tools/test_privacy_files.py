@@ -102,19 +102,19 @@ def labelme(person: Person) -> dict[str, Any]:
 
 
 FILES: dict[str, Callable[[Path, Person], object]] = {
-    "bare.csv": lambda file, who: table(file, "", list(who.values)),
-    "remarks.csv": lambda file, who: table(file, "image,remark,label", [who.note]),
-    "person.csv": lambda file, who: table(file, "image,person,label", [who.name]),
-    "places.csv": lambda file, who: table(file, "image,site,label", [who.address]),
-    "list.txt": lambda file, who: file.write_text("\n".join([who.name] * 3), encoding="utf-8"),
+    "bare.csv": lambda file, person: table(file, "", list(person.values)),
+    "remarks.csv": lambda file, person: table(file, "image,remark,label", [person.note]),
+    "person.csv": lambda file, person: table(file, "image,person,label", [person.name]),
+    "places.csv": lambda file, person: table(file, "image,site,label", [person.address]),
+    "list.txt": lambda file, person: file.write_text("\n".join([person.name] * 3), encoding="utf-8"),
     "book.xlsx": workbook,
-    "keys.json": lambda file, who: as_json(file, {who.name: {"finding": "x"}, "other": 1}),
-    "fhir.json": lambda file, who: as_json(file, fhir(who)),
-    "fhir_lines.json": lambda file, who: as_json(file, [fhir(who)], indent=1),
-    "coco.json": lambda file, who: as_json(file, coco(who)),
-    "labelme.json": lambda file, who: as_json(file, labelme(who)),
-    "voc.xml": lambda file, who: file.write_text(
-        f"<annotation><filename>{who.file}.png</filename><owner><name>{who.name}</name></owner></annotation>",
+    "keys.json": lambda file, person: as_json(file, {person.name: {"finding": "x"}, "other": 1}),
+    "fhir.json": lambda file, person: as_json(file, fhir(person)),
+    "fhir_lines.json": lambda file, person: as_json(file, [fhir(person)], indent=1),
+    "coco.json": lambda file, person: as_json(file, coco(person)),
+    "labelme.json": lambda file, person: as_json(file, labelme(person)),
+    "voc.xml": lambda file, person: file.write_text(
+        f"<annotation><filename>{person.file}.png</filename><owner><name>{person.name}</name></owner></annotation>",
         encoding="utf-8",
     ),
     "picture.png": picture,
@@ -122,12 +122,14 @@ FILES: dict[str, Callable[[Path, Person], object]] = {
     "volume.nii.gz": volume,
     "slice.nrrd": nrrd,
     "slice.mha": meta_image,
-    "arrays.mat": lambda file, who: scipy.io.savemat(file, {"x": np.zeros(3), "patient": who.name, "note": who.note}),
-    "names.npy": lambda file, who: np.save(file, np.array([who.name] * 3)),
-    "names.npz": lambda file, who: np.savez(file, names=np.array([who.name] * 3), x=np.zeros(3)),
+    "arrays.mat": lambda file, person: scipy.io.savemat(
+        file, {"x": np.zeros(3), "patient": person.name, "note": person.note}
+    ),
+    "names.npy": lambda file, person: np.save(file, np.array([person.name] * 3)),
+    "names.npz": lambda file, person: np.savez(file, names=np.array([person.name] * 3), x=np.zeros(3)),
     "store.h5": store,
-    "list.pkl": lambda file, who: file.write_bytes(
-        pickle.dumps([{"name": who.name, "born": who.born, "phone": who.phone}])
+    "list.pkl": lambda file, person: file.write_bytes(
+        pickle.dumps([{"name": person.name, "born": person.born, "phone": person.phone}])
     ),
 }
 

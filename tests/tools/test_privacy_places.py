@@ -36,8 +36,8 @@ def in_column(header: str, values: tuple[str, ...], folder: Path) -> str:
 
 def in_json(header: str, values: tuple[str, ...], folder: Path) -> str:
     (folder / "a.json").write_text(json.dumps([{"image": "1", header: value} for value in values], ensure_ascii=False))
-    shown = "\n".join(preview_records(folder / "a.json", "mask"))
-    return shown if is_shape(header) else shown + json.dumps(masked_json({header: values[0]}), ensure_ascii=False)
+    text = "\n".join(preview_records(folder / "a.json", "mask"))
+    return text if is_shape(header) else text + json.dumps(masked_json({header: values[0]}), ensure_ascii=False)
 
 
 def in_lines(header: str, values: tuple[str, ...], folder: Path) -> str:
@@ -92,8 +92,8 @@ def test_the_lists_are_long_enough() -> None:
 @pytest.mark.parametrize("kind", PLACES)
 def test_identity_is_masked_in_every_place(kind: str, carrier: str, tmp_path: Path) -> None:
     headers, values = PLACES[kind]
-    shown = {header: CARRIERS[carrier](header, values, tmp_path) for header in headers}
-    leaks = {header: text for header, text in shown.items() if any(value in text for value in values)}
+    texts = {header: CARRIERS[carrier](header, values, tmp_path) for header in headers}
+    leaks = {header: text for header, text in texts.items() if any(value in text for value in values)}
     assert list(leaks) == [], leaks
 
 

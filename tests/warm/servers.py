@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+SERVERS_FOLDER = Path(__file__).resolve().parent
 START_S = 120.0
 KINDS = ("scripts", "m3b")
 VARIABLE = "M3B_TEST_WARM"
@@ -29,7 +29,7 @@ def start_zygotes() -> Callable[[], None]:
     }
     servers = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py"), f"{folder}/{kind}", kind],
+            [sys.executable, str(SERVERS_FOLDER / "zygote.py"), f"{folder}/{kind}", kind],
             stdin=subprocess.DEVNULL, env=environment, cwd="/",
         )
         for kind in KINDS
@@ -61,5 +61,7 @@ def _make_shims(folder: Path) -> None:
     folder.mkdir()
     for name in ("python", "python3"):
         shim = folder / name
-        shim.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -I -S {HERE / "client.py"} "$@"\n')
+        shim.write_text(
+            f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -I -S {SERVERS_FOLDER / "client.py"} "$@"\n'
+        )
         shim.chmod(0o755)

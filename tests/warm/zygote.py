@@ -239,8 +239,8 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             self.listener.close()
             self.selector.close()
-            for other in self.clients.values():
-                other.close()
+            for open_client in self.clients.values():
+                open_client.close()
             client.close()
             os.close(self._read)
             os.close(self._wake)
@@ -258,8 +258,8 @@ class Zygote:
         except OSError:
             pass
         self.selector.unregister(client)
-        for pid, other in self.clients.items():
-            if other is client:
+        for pid, other_client in self.clients.items():
+            if other_client is client:
                 kill_group(pid)
 
     def _reap(self) -> None:

@@ -185,9 +185,9 @@ def test_classes_by_abbreviation_and_shared_words():
 
 
 def test_numbers_of_a_list_are_no_part_of_the_names():
-    listed = ["1. Microaneurysms", "2. Haemorrhages", "3. Hard Exudates"]
-    pairs = match_classes(["haemorrhages", "hard exudates"], listed).pairs
-    assert pairs == {"haemorrhages": (listed[1],), "hard exudates": (listed[2],)}
+    list_items = ["1. Microaneurysms", "2. Haemorrhages", "3. Hard Exudates"]
+    pairs = match_classes(["haemorrhages", "hard exudates"], list_items).pairs
+    assert pairs == {"haemorrhages": (list_items[1],), "hard exudates": (list_items[2],)}
 
 
 def test_the_folders_legend_comes_first():

@@ -29,6 +29,6 @@ from m3b.dataset.words.unions import take_unions
     ],
 )
 def test_unions_of_a_request(text: str, unions: dict[str, str]) -> None:
-    remaining, found = take_unions(text, TASK_VERBS)
-    assert found == unions
+    remaining, detected = take_unions(text, TASK_VERBS)
+    assert detected == unions
     assert (remaining == text) == (not unions)

@@ -70,14 +70,14 @@ def test_every_number_has_a_source(kit: Path, name: str) -> None:
     """Numbers of the prose come from facts; so do those of tables, besides names of metrics."""
     facts = json.loads((kit / "facts.json").read_text())["facts"]
     assert all(fact["source"] for fact in facts.values())
-    known = {number for fact in facts.values() for number in NUMBER.findall(fact["text"])}
+    sourced_numbers = {number for fact in facts.values() for number in NUMBER.findall(fact["text"])}
     text = (kit / name).read_text(encoding="utf-8")
     if name == "flow.svg":
         text = " ".join(ElementTree.fromstring(text).itertext())
     if name == "flow.md":
         text = re.sub(r"^\d+\. ", "", text, flags=re.MULTILINE)
     text = re.sub(r"m3b|F1|Table 1|BLEU-\d|table1", "", text)
-    assert set(NUMBER.findall(text)) <= known
+    assert set(NUMBER.findall(text)) <= sourced_numbers
 
 
 def test_table_1_counts_patients_and_classes(kit: Path) -> None:
@@ -119,8 +119,8 @@ def test_the_flow_diagram_is_text_in_every_format(kit: Path) -> None:
 
 def test_external_sets_are_reported(tmp_path: Path) -> None:
     measure = {"name": "auroc", "value": 0.61, "low": 0.5, "high": 0.7, "n": 31, "baseline": 0.5, "patients": 31}
-    measured = {"name": "clinic_b", "primary": measure, "metrics": {"auroc": measure}, "cases": 31, "patients": 30}
-    external = {"clinic_b": measured, "clinic_c": {"name": "clinic_c", "primary": None, "reason": "no labels"}}
+    clinic_b = {"name": "clinic_b", "primary": measure, "metrics": {"auroc": measure}, "cases": 31, "patients": 30}
+    external = {"clinic_b": clinic_b, "clinic_c": {"name": "clinic_c", "primary": None, "reason": "no labels"}}
     kit = write_paper_kit(make_run(tmp_path / "run", "diagnosis", external=external), tmp_path / "kit").folder
     results = (kit / "results.md").read_text()
     assert "| clinic\\_b | AUROC | 0.610 | 0.500 to 0.700 | 31 | 0.500 |" in results
@@ -187,9 +187,9 @@ def test_exchanged_numbers_are_found(kit: Path, run_dir: Path) -> None:
 
 def test_a_changed_run_is_found(kit: Path, run_dir: Path) -> None:
     edit(run_dir / "model/metrics.json", "0.812", "0.912")
-    found = codes(kit, run_dir)
-    assert ("paper_fact_changed", "facts.json") in found
-    assert ("paper_number_changed", "results.md") in found
+    issue_codes = codes(kit, run_dir)
+    assert ("paper_fact_changed", "facts.json") in issue_codes
+    assert ("paper_number_changed", "results.md") in issue_codes
 
 
 def test_edited_facts_are_found(kit: Path, run_dir: Path) -> None:
