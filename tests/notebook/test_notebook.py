@@ -51,7 +51,7 @@ def test_a_result_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prediction", "shown"),
+    ("prediction", "expected_line"),
     [
         (
             Prediction("a/x.png", probabilities={"clear": 0.092, "opacity": 0.908}, prediction=("opacity",)),
@@ -74,8 +74,8 @@ def test_a_result_in_one_line() -> None:
         (Prediction("x.png"), "<Prediction x.png: nothing>"),
     ],
 )
-def test_a_prediction_in_one_line(prediction: Prediction, shown: str) -> None:
-    assert repr(prediction) == shown
+def test_a_prediction_in_one_line(prediction: Prediction, expected_line: str) -> None:
+    assert repr(prediction) == expected_line
     strictly(prediction._repr_html_())
 
 

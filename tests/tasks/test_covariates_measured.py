@@ -82,8 +82,8 @@ def test_labels_that_are_not_known_teach_the_baseline_nothing() -> None:
     mixed_rows, known_rows = (predict_classes(unknown, testing, index), predict_classes(both[:200], testing, index))
     assert mixed_rows is not None
     assert known_rows is not None
-    for mixed, known in zip(mixed_rows, known_rows, strict=True):
-        assert mixed["probabilities"]["ill"] == pytest.approx(known["probabilities"]["ill"], abs=0.05)
+    for row, reference in zip(mixed_rows, known_rows, strict=True):
+        assert row["probabilities"]["ill"] == pytest.approx(reference["probabilities"]["ill"], abs=0.05)
 
 
 def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> None:
