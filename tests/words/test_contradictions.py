@@ -39,6 +39,12 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Grade the severity on skin microscopy", {"notes": "microscopía, sangre: imágenes de dos hospitales"}, "anatomy",
          "contradicted"),
         ("Predict the age from wrist X-rays", {"notes": "X-ray, chest: images of two hospitals"}, "anatomy", "contradicted"),
+        # targets
+        ("Segment the nuclei on microscopy slides", {"names": ("slides",)}, "target", "silent"),
+        ("Segment the nuclei on microscopy images", {"names": ("plate_01",)}, "target", "silent"),
+        ("Segment tumours on histology", {"folders": ("needle_biopsies",)}, "target", "silent"),
+        ("Segment the nuclei on microscopy images", {"names": ("instruments",)}, "target", "contradicted"),
+        ("Detect plates and screws on X-rays", {"names": ("plates",)}, "classes", "supported"),
         # colour and dimension
         ("Segment the liver on CT", {"is_colour": True}, "colour", "contradicted"),
         ("Detect melanoma on dermoscopy", {"is_colour": True}, "colour", ""),

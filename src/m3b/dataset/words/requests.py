@@ -454,6 +454,8 @@ _DRAWN = re.compile(
 _CLINICAL_KINDS = CONCRETE_KINDS | {"measures"}
 _SIGNS = frozenset({"opacity", "ground-glass opacity", "consolidation", "infiltration", "nodule", "mass"})
 """Findings that are signs of many diseases, so that a class of their name contradicts none."""
+_CARRIERS = frozenset({"microscope slide", "plate", "needle"})
+"""Devices that hold or took what an image shows (`slides`, `plate_01`, `needle biopsies`): names with them contradict nothing."""
 _GENERIC_FINDINGS = frozenset({"disease", "finding", "abnormality", "lesion", "diagnosis"})
 _SUBJECT_WORDS = frozenset(
     {"adversarial", "animal", "augmented", "date", "hospital", "preprocessed", "scanner", "sex", "synthetic"}
@@ -1318,7 +1320,9 @@ def _is_about_something_else(
     """
     families = {"findings", "cells_tissues", "devices"}
 
-    def find_subjects(phrases: Sequence[str], min_count: int = 1) -> set[str]:
+    def find_subjects(
+        phrases: Sequence[str], min_count: int = 1, ignored_concepts: frozenset[str] = frozenset()
+    ) -> set[str]:
         counts = Counter(
             name
             for phrase in phrases
@@ -1326,14 +1330,14 @@ def _is_about_something_else(
                 name
                 for unit in lexicon.find_units(phrase)
                 if len(unit.words[0]) > 3 or not unit.words[0].isascii()
-                for concept in unit.concepts
+                for concept in unit.concepts - ignored_concepts
                 for name in {concept, *lexicon.get_wider(concept)} - GENERIC_CONCEPTS
             }
             if lexicon.concepts[name].kind in families
         )
         return {name for name, count in counts.items() if count >= min_count}
 
-    targets, subjects = find_subjects(requested), find_subjects(tuple(dict.fromkeys(texts)), min_mentions)
+    targets, subjects = find_subjects(requested), find_subjects(tuple(dict.fromkeys(texts)), min_mentions, _CARRIERS)
     if not targets or not subjects or have_common_ancestor(lexicon, targets, subjects):
         return False
     target_kinds, subject_kinds = ({lexicon.concepts[name].kind for name in names} for names in (targets, subjects))
