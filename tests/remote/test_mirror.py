@@ -339,7 +339,10 @@ def test_no_files_for_several_reasons(s3: S3Server, objects: dict[str, bytes], w
         mirror(f"s3://{bucket}/set")
 
 
-def test_a_store_of_google_that_cannot_be_reached_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["STORAGE_EMULATOR_HOST", "gs", "gcs"])
+def test_a_store_of_google_that_cannot_be_reached_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     """Its client looked for credentials, and tried again, for more than a minute."""
     gcsfs = pytest.importorskip("gcsfs.core")
 
@@ -350,7 +353,10 @@ def test_a_store_of_google_that_cannot_be_reached_is_not_asked_again(monkeypatch
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(gcsfs, "GCSFileSystem", Untouched)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    if setting == "STORAGE_EMULATOR_HOST":
+        monkeypatch.setenv(setting, "http://127.0.0.1:9")
+    else:
+        monkeypatch.setitem(fsspec.config.conf, setting, {"endpoint_url": "http://127.0.0.1:9"})
     with pytest.raises(UsageError, match=r"gs://bucket/x cannot be read"):
         mirror("gs://bucket/x")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -238,11 +238,12 @@ class StorageServer(BaseHTTPRequestHandler):
 
     n_blocks, n_sent_blocks = 0, 0
     pages: ClassVar[list[bytes]] = []
+    object_content = b"0123456789"
 
     def do_GET(self) -> None:
         is_listing = self.path.split("?")[0].endswith("/o")
         pages = type(self).pages
-        content = pages[0] if is_listing else b"0123456789"
+        content = pages[0] if is_listing else type(self).object_content
         self.send_response(200)
         self.send_header("Content-Type", "application/json" if is_listing else "binary/octet-stream")
         self.end_headers()
@@ -255,22 +256,53 @@ class StorageServer(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def storage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[StorageServer]]:
-    pytest.importorskip("gcsfs", reason="the extra `gcs` brings it")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), StorageServer)
+class OtherStorageServer(StorageServer):
+    """A server with a bucket, an object and a fingerprint of the same names, and another content."""
+
+    object_content = b"abcdefghij"
+
+
+@contextmanager
+def serve_storage(handler: type[StorageServer]) -> Iterator[str]:
+    """Yield the address of a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.handle_error = lambda *arguments: None  # type: ignore[method-assign]  # the client hangs up
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[StorageServer]]:
+    pytest.importorskip("gcsfs", reason="the extra `gcs` brings it")
     monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("M3B_MIRROR", str(tmp_path / "store"))
     item = b'{"kind": "storage#object", "name": "set/a", "size": "10", "etag": "e"}'
     StorageServer.pages = [b'{"kind": "storage#objects", "items": [%s]}' % item]
     StorageServer.n_blocks = StorageServer.n_sent_blocks = 0
-    yield StorageServer
-    server.shutdown()
-    thread.join(10)
+    with serve_storage(StorageServer) as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        yield StorageServer
+
+
+@pytest.mark.parametrize("setting", ["gs", "gcs", "STORAGE_EMULATOR_HOST"])
+def test_servers_with_equal_buckets_share_no_files(
+    storage: type[StorageServer], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """An `endpoint_url` of the configuration of fsspec was ignored: files of the first server were taken for the second."""
+    first = mirror("gs://bucket/set")
+    with serve_storage(OtherStorageServer) as url:
+        if setting == "STORAGE_EMULATOR_HOST":
+            monkeypatch.setenv(setting, url)
+        else:
+            monkeypatch.setitem(fsspec.config.conf, setting, {"token": "anon", "endpoint_url": url})
+        second = mirror("gs://bucket/set")
+    assert (first.path / "a").read_bytes() == StorageServer.object_content
+    assert (second.path / "a").read_bytes() == OtherStorageServer.object_content
 
 
 def test_a_bucket_of_google_is_mirrored(storage: type[StorageServer]) -> None:

@@ -206,7 +206,8 @@ def _check_storage_reachable() -> None:
 
     if any(os.environ.get(name) for name in _PROXY_VARIABLES):
         return
-    settings = fsspec.config.conf.get("gcs", {})
+    config = fsspec.config.conf
+    settings = {**config.get("gs", {}), **config.get("gcs", {})}  # in the order of the client
     configured_url = str(settings.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST", ""))
     domain = os.environ.get("GOOGLE_CLOUD_UNIVERSE_DOMAIN") or "googleapis.com"
     url = configured_url if configured_url not in ("", "default") else f"https://storage.{domain}"
@@ -240,7 +241,7 @@ def identify_endpoint(filesystem: AbstractFileSystem, address: RemoteAddress) ->
     if address.scheme == "s3":
         endpoint = str(filesystem.s3.meta.endpoint_url)
     elif address.scheme == "gs":
-        endpoint = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        endpoint = str(filesystem.base)
     return hashlib.sha256(f"{address.scheme} {endpoint} {address.host}".encode()).hexdigest()[:16]
 
 
