@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +16,13 @@ from bench_kit import by_id
 from typer.testing import CliRunner
 
 from m3b.bench.cell import Cell, run_system
-from m3b.bench.leaderboard import append_entries, make_entries, make_leaderboard_table, read_leaderboard
+from m3b.bench.leaderboard import (
+    LeaderboardEntry,
+    append_entries,
+    make_entries,
+    make_leaderboard_table,
+    read_leaderboard,
+)
 from m3b.bench.render import to_text
 from m3b.bench.resource_use import CORE_WATTS, GPU_WATTS, add_up_use, read_cpu_seconds
 from m3b.bench.results_store import SweepStore
@@ -121,6 +130,35 @@ def test_changes_are_found(sweep: Path, tmp_path: Path, change: str) -> None:
         read_leaderboard(board)
     with pytest.raises(UsageError, match=f"line {number}"):
         append_entries(board, make_entries([sweep], DATE))
+
+
+class WatchedEntries(list[LeaderboardEntry]):
+    """Entries that find out whether other writers are kept away between the check of a leaderboard and the appending."""
+
+    def __init__(self, entries: list[LeaderboardEntry], board: Path) -> None:
+        super().__init__(entries)
+        self.board, self.was_locked = board, False
+
+    def __iter__(self) -> Iterator[LeaderboardEntry]:
+        with self.board.open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.was_locked = True
+        return super().__iter__()
+
+
+def test_sweeps_that_are_appended_at_the_same_time_are_all_kept(sweep: Path, tmp_path: Path) -> None:
+    """They took the same entry for the last one: the chain broke, or lines mixed."""
+    board, n_writers = tmp_path / "board.jsonl", 6
+    append_entries(board, make_entries([sweep], DATE))
+    sweeps = [write_sweep(tmp_path / f"sweep{number}", [make_row("a", number)]) for number in range(n_writers)]
+    batches = [WatchedEntries(make_entries([folder], DATE), board) for folder in sweeps]
+    with ThreadPoolExecutor(n_writers) as executor:
+        list(executor.map(append_entries, [board] * n_writers, batches))
+    assert all(batch.was_locked for batch in batches)
+    added_entries = read_leaderboard(board)[1:]
+    assert sorted(entry.rows for entry in added_entries) == sorted(batch[0].rows for batch in batches)
 
 
 def write_changed(board: Path, number: int, changes: dict[str, Any]) -> None:

@@ -7,11 +7,12 @@ minutes or tasks are never ranked together.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from datetime import date as calendar_date
@@ -287,9 +288,27 @@ def _find_wrong_figure(entry: LeaderboardEntry, n_runs: int) -> str:
 def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
     """Append entries to a leaderboard that is checked first; return all its entries. Entries of rows that it has are left out.
 
+    The file is locked meanwhile (flock), so that several processes append one after the other.
+
     Raises:
         UsageError: as `read_leaderboard`, an entry is not valid, or the file cannot be written. Then nothing is appended.
     """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            lines = _make_lines(file, entries)
+            truncate_torn_line(file)
+            stream.writelines(lines)
+            stream.flush()
+            os.fsync(stream.fileno())
+            return read_leaderboard(file)
+    except OSError as error:
+        raise UsageError(f"The leaderboard {file} cannot be written: {error.strerror or error}.") from error
+
+
+def _make_lines(file: Path, entries: Iterable[LeaderboardEntry]) -> list[str]:
+    """Return the lines that continue the chain of a leaderboard; raises as `append_entries`."""
     known, previous = _read_chain(file)
     digests = {entry.rows for entry in known}
     lines = []
@@ -306,17 +325,7 @@ def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[Lead
             ) from error
         lines.append(f"{line}\n")
         digests.add(entry.rows)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-        truncate_torn_line(file)
-        with file.open("a", encoding="utf-8") as stream:
-            stream.writelines(lines)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise UsageError(f"The leaderboard {file} cannot be written: {error.strerror or error}.") from error
-    return read_leaderboard(file)
+    return lines
 
 
 HEADER = (
