@@ -75,7 +75,7 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_an_entry_follows_from_the_rows(sweep: Path, tmp_path: Path) -> None:
-    (entry,) = append_entries(tmp_path / "board.jsonl", make_entries([sweep], DATE))
+    (entry,) = append_entries(tmp_path / "board.jsonl", make_entries([sweep], DATE)).entries
     assert entry.outcomes == {"a": [1, 1], "b": [1, 1], "c": [0, 0]}
     expected = bootstrap_by_task(entry.outcomes)
     assert (entry.completion["value"], entry.completion["low"]) == (pytest.approx(2 / 3), expected.low)
@@ -90,7 +90,7 @@ def test_entries_are_appended_once_and_ranked_within_their_group(sweep: Path, tm
     board = tmp_path / "board.jsonl"
     append_entries(board, make_entries([sweep], DATE))
     begin = board.read_bytes()
-    assert len(append_entries(board, make_entries([sweep], DATE))) == 1, "the same rows again"
+    assert len(append_entries(board, make_entries([sweep], DATE)).entries) == 1, "the same rows again"
     assert board.read_bytes() == begin
     better = write_sweep(
         tmp_path / "better", [make_row(task, system="m3b-single") for task in "abc"], options={"train_minutes": 5.0}
@@ -99,7 +99,7 @@ def test_entries_are_appended_once_and_ranked_within_their_group(sweep: Path, tm
     field = write_sweep(
         tmp_path / "field", [make_row("field:eyes", variant="field", reading=fields, labels=["x"], ok=False)]
     )
-    entries = append_entries(board, make_entries([better, field], DATE))
+    entries = append_entries(board, make_entries([better, field], DATE)).entries
     assert board.read_bytes().startswith(begin)
     assert [entry.benchmark for entry in entries] == ["stand-ins", "stand-ins", "field"]
     assert (entries[2].readings, entries[2].labels) == ({"right": 1}, 1)
@@ -132,6 +132,29 @@ def test_changes_are_found(sweep: Path, tmp_path: Path, change: str) -> None:
         append_entries(board, make_entries([sweep], DATE))
 
 
+def test_a_removed_last_entry_is_found_by_a_noted_fingerprint(sweep: Path, tmp_path: Path) -> None:
+    board = tmp_path / "board.jsonl"
+    runner = CliRunner()
+    append_entries(board, make_entries([sweep], DATE))
+    early = read_leaderboard(board).fingerprint
+    append_entries(board, make_entries([write_sweep(tmp_path / "other", [make_row("a")])], DATE))
+    late = json.loads(runner.invoke(app, ["leaderboard", str(board), "--json"]).stdout)["fingerprint"]
+    assert late != early
+    assert late in runner.invoke(app, ["leaderboard", str(board)]).stdout
+    for fingerprint in (early, late, late[:12].upper()):
+        assert runner.invoke(app, ["leaderboard", str(board), "--expect", fingerprint]).exit_code == 0
+        assert len(read_leaderboard(board, fingerprint).entries) == 2
+    board.write_text(board.read_text().splitlines()[0] + "\n")
+    assert len(read_leaderboard(board, early).entries) == 1
+    content, third_sweep = board.read_bytes(), write_sweep(tmp_path / "third", [make_row("b")])
+    for wrong_fingerprint in (late, late[:12], late[:11], "none"):
+        with pytest.raises(UsageError):
+            read_leaderboard(board, wrong_fingerprint)
+        with pytest.raises(UsageError):
+            append_entries(board, make_entries([third_sweep], DATE), wrong_fingerprint)
+    assert board.read_bytes() == content
+
+
 class WatchedEntries(list[LeaderboardEntry]):
     """Entries that find out whether other writers are kept away between the check of a leaderboard and the appending."""
 
@@ -157,7 +180,7 @@ def test_sweeps_that_are_appended_at_the_same_time_are_all_kept(sweep: Path, tmp
     with ThreadPoolExecutor(n_writers) as executor:
         list(executor.map(append_entries, [board] * n_writers, batches))
     assert all(batch.was_locked for batch in batches)
-    added_entries = read_leaderboard(board)[1:]
+    added_entries = read_leaderboard(board).entries[1:]
     assert sorted(entry.rows for entry in added_entries) == sorted(batch[0].rows for batch in batches)
 
 
@@ -220,8 +243,8 @@ def test_the_chain_does_not_depend_on_the_order_of_keys(sweep: Path, tmp_path: P
     raw = json.loads(board.read_text())
     board.write_text(json.dumps(dict(reversed(raw.items())), separators=(",", ":")) + "\n")
     other = write_sweep(tmp_path / "other", [make_row("a")])
-    assert len(append_entries(board, make_entries([other], DATE))) == 2
-    assert len(read_leaderboard(board)) == 2
+    assert len(append_entries(board, make_entries([other], DATE)).entries) == 2
+    assert len(read_leaderboard(board).entries) == 2
 
 
 def test_results_that_no_sweep_can_have_are_not_appended(sweep: Path, tmp_path: Path) -> None:
@@ -260,7 +283,7 @@ def test_a_torn_last_line_is_cut(sweep: Path, tmp_path: Path) -> None:
     whole = board.read_bytes()
     board.write_bytes(whole + b'{"system": "m3')
     other = write_sweep(tmp_path / "other", [make_row("a")])
-    assert len(append_entries(board, make_entries([other], DATE))) == 2
+    assert len(append_entries(board, make_entries([other], DATE)).entries) == 2
     assert board.read_bytes().startswith(whole)
 
 

@@ -1,8 +1,9 @@
 """The leaderboard: an append-only file with one checked entry for each system and model of a sweep.
 
 An entry has the successes of every task, so that its completion and interval can be computed again, and the SHA-256 of the entry
-before it, so that a changed or removed one is found; the order of keys and blanks do not matter. Entries of different benchmarks,
-minutes or tasks are never ranked together.
+before it, so that a changed or removed one is found; the order of keys and blanks do not matter. No later entry names the last
+ones: only a fingerprint of the leaderboard (the SHA-256 of its last entry) that was noted elsewhere shows that they were removed.
+Entries of different benchmarks, minutes or tasks are never ranked together.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ UNINFORMATIVE_KINDS = ("provider", "not_installed", "crashed", "cancelled")
 MAX_TASKS = 10_000
 MAX_RUNS = 1_000_000
 """Runs of an entry; its interval is computed from them."""
+MIN_FINGERPRINT_DIGITS = 12
 _FIRST_ENTRY = "0" * 64
 
 
@@ -176,20 +178,39 @@ def _digest_rows(rows: Sequence[Row]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
-def read_leaderboard(file: Path) -> list[LeaderboardEntry]:
-    """Return the checked entries of a leaderboard; none if there is no file.
+@dataclass(frozen=True)
+class Leaderboard:
+    """The checked entries of a file.
+
+    Args:
+        digests: SHA-256 of each entry, to which the next one is chained.
+    """
+
+    file: Path
+    entries: Sequence[LeaderboardEntry]
+    digests: Sequence[str]
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the last entry; zeros if there is none."""
+        return self.digests[-1] if self.digests else _FIRST_ENTRY
+
+
+def read_leaderboard(file: Path, expected_fingerprint: str = "") -> Leaderboard:
+    """Return a leaderboard whose entries are checked; it is empty if there is no file.
+
+    Args:
+        expected_fingerprint: a fingerprint of the file, or its first 12 digits or more, as noted elsewhere: the entries that
+            it had then must be there, and later ones do not matter. '' if none was noted.
 
     Raises:
-        UsageError: a line is no entry, was changed or removed, or its figures do not follow from its outcomes.
+        UsageError: a line is no entry, was changed or removed, its figures do not follow from its outcomes, or entries that
+            the file had at the expected fingerprint are missing.
     """
-    return _read_chain(file)[0]
-
-
-def _read_chain(file: Path) -> tuple[list[LeaderboardEntry], str]:
-    """Return the checked entries and the SHA-256 of the last one; raises as `read_leaderboard`."""
     entries: list[LeaderboardEntry] = []
-    previous = _FIRST_ENTRY
+    digests: list[str] = []
     for number, line in enumerate(iter_complete_lines(file), 1):
+        previous = digests[-1] if digests else _FIRST_ENTRY
         try:
             entry, digest = _parse_line(line.decode().rstrip("\r\n"), previous)
         except ValueError as error:
@@ -197,8 +218,24 @@ def _read_chain(file: Path) -> tuple[list[LeaderboardEntry], str]:
                 f"{file}, line {number}: {error}. The file is append-only: restore it from a copy, or begin a new one."
             ) from error
         entries.append(entry)
-        previous = digest
-    return entries, previous
+        digests.append(digest)
+    leaderboard = Leaderboard(file, entries, digests)
+    if expected_fingerprint:
+        _require_fingerprint(leaderboard, expected_fingerprint)
+    return leaderboard
+
+
+def _require_fingerprint(leaderboard: Leaderboard, fingerprint: str) -> None:
+    """Raise UsageError if no entry of a leaderboard has a fingerprint, or it is too short."""
+    if len(fingerprint) < MIN_FINGERPRINT_DIGITS:
+        raise UsageError(
+            f"--expect is {fingerprint!r}; give at least {MIN_FINGERPRINT_DIGITS} digits of a fingerprint that was noted."
+        )
+    if not any(digest.startswith(fingerprint.lower()) for digest in (_FIRST_ENTRY, *leaderboard.digests)):
+        raise UsageError(
+            f"{leaderboard.file} has {len(leaderboard.entries)} entries, and none with the fingerprint {fingerprint[:64]!r}: its last "
+            "entries were removed, or it was written anew. Restore it from a copy."
+        )
 
 
 _ENTRY_TYPE = TypeAdapter(LeaderboardEntry)
@@ -285,10 +322,13 @@ def _find_wrong_figure(entry: LeaderboardEntry, n_runs: int) -> str:
     return ""
 
 
-def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """Append entries to a leaderboard that is checked first; return all its entries. Entries of rows that it has are left out.
+def append_entries(file: Path, entries: Sequence[LeaderboardEntry], expected_fingerprint: str = "") -> Leaderboard:
+    """Append entries to a leaderboard that is checked first, and return it. Entries of rows that it has are left out.
 
     The file is locked meanwhile (flock), so that several processes append one after the other.
+
+    Args:
+        expected_fingerprint: see `read_leaderboard`.
 
     Raises:
         UsageError: as `read_leaderboard`, an entry is not valid, or the file cannot be written. Then nothing is appended.
@@ -297,7 +337,7 @@ def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[Lead
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
-            lines = _make_lines(file, entries)
+            lines = _make_lines(read_leaderboard(file, expected_fingerprint), entries)
             truncate_torn_line(file)
             stream.writelines(lines)
             stream.flush()
@@ -307,10 +347,10 @@ def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[Lead
         raise UsageError(f"The leaderboard {file} cannot be written: {error.strerror or error}.") from error
 
 
-def _make_lines(file: Path, entries: Iterable[LeaderboardEntry]) -> list[str]:
+def _make_lines(leaderboard: Leaderboard, entries: Iterable[LeaderboardEntry]) -> list[str]:
     """Return the lines that continue the chain of a leaderboard; raises as `append_entries`."""
-    known, previous = _read_chain(file)
-    digests = {entry.rows for entry in known}
+    previous = leaderboard.fingerprint
+    digests = {entry.rows for entry in leaderboard.entries}
     lines = []
     for entry in entries:
         if entry.rows in digests:
@@ -320,8 +360,8 @@ def _make_lines(file: Path, entries: Iterable[LeaderboardEntry]) -> list[str]:
             previous = _parse_line(line, previous)[1]
         except ValueError as error:
             raise UsageError(
-                f"The results of {entry.system} with {entry.model} cannot be appended to {file}: {error}. Were the results of "
-                "the sweep changed?"
+                f"The results of {entry.system} with {entry.model} cannot be appended to {leaderboard.file}: {error}. Were the "
+                "results of the sweep changed?"
             ) from error
         lines.append(f"{line}\n")
         digests.add(entry.rows)

@@ -210,6 +210,9 @@ def show_leaderboard(
     file: Annotated[Path, typer.Argument(help="The leaderboard, a JSON Lines file; a new one if sweeps are given.")],
     folders: Annotated[list[Path] | None, typer.Argument(help="Sweeps whose results are appended.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write leaderboard.csv and bench.html here.")] = None,
+    expect: Annotated[
+        str, typer.Option(help="A fingerprint that was noted earlier: refuse a file that lacks entries it had then.")
+    ] = "",
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -219,12 +222,17 @@ def show_leaderboard(
 
     if not folders and not file.is_file():
         raise UsageError(f"There is no leaderboard {file}; name a sweep whose results begin it.")
-    entries = append_entries(file, make_entries(folders)) if folders else read_leaderboard(file)
-    table = make_leaderboard_table(entries)
+    leaderboard = append_entries(file, make_entries(folders), expect) if folders else read_leaderboard(file, expect)
+    table = make_leaderboard_table(leaderboard.entries)
     if json:
-        print_json({"entries": [asdict(entry) for entry in entries]})
+        entries = [asdict(entry) for entry in leaderboard.entries]
+        print_json({"entries": entries, "fingerprint": leaderboard.fingerprint})
     else:
         typer.echo(to_text([table]))
+        typer.echo(
+            f"{len(leaderboard.entries)} entries, fingerprint {leaderboard.fingerprint}: noted elsewhere, --expect shows later "
+            "whether one of them was removed"
+        )
     if out is not None:
         refuse_overwriting([out / "bench.html", out / "leaderboard.csv"], force=force)
         for written_file in write_files([table], out):
