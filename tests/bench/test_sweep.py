@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from typing import Any
 
 import pytest
 from bench_kit import by_id
+from typer.testing import CliRunner
 
 from m3b.bench.cell import CELL_FILE, Cell, run_cell
 from m3b.bench.results_store import SweepStore, read_lines, read_rows
 from m3b.bench.sweep import SweepPlan, run_sweep
+from m3b.bench.systems import CellOutcome
 from m3b.bench.tasks import choose_tasks, load_tasks
+from m3b.cli.bench import app
 from m3b.engines import ClusterResources, Engine, EngineError, EngineName, JobRequest, JobStatus, Resources
 from m3b.engines.local import LocalEngine, choose_cores
 from m3b.errors import UsageError
@@ -173,6 +177,30 @@ def test_a_cell_that_still_runs_is_taken_over(tmp_path: Path) -> None:
         store.record_job(cell.key, job_id)
     assert sweep(one_cell, tmp_path, LocalEngine()) == 1
     assert lines_of(tmp_path, "claim") == lines_of(tmp_path, "done") == {cell.key: 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../outside", "/outside", "link", "link/try-2", "a/../../../outside", ".", "cell.json"]
+)
+def test_folders_outside_of_the_sweep_are_refused(tmp_path: Path, name: str) -> None:
+    """Results that somebody sent could name any folder, whose results were removed or written."""
+    folder, outside = tmp_path / "sweep", tmp_path / "outside"
+    one_cell = plan(tasks=("btcv",))
+    sweep(one_cell, folder)
+    [row] = read_rows(folder)
+    shutil.move(folder / "cells" / row["key"], outside)
+    (outside / "outcome.json").write_text(json.dumps(CellOutcome("failed", "as it ended").to_json()))
+    shutil.copytree(outside, outside / "try-2")
+    (folder / "cells" / "link").symlink_to(outside)
+    (folder / "cells" / "cell.json").write_text("{}")
+    with SweepStore(folder) as store:
+        store.replace({**row, "kind": "crashed", "folder": str(tmp_path / name[1:]) if name[0] == "/" else name})
+    content = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    score_result = CliRunner().invoke(app, ["score", str(folder)])
+    assert isinstance(score_result.exception, UsageError)
+    with pytest.raises(UsageError, match=r"results\.jsonl"):
+        sweep(one_cell, folder, retry=True)
+    assert {path: path.read_bytes() for path in content} == content
 
 
 def test_cells_of_another_engine_get_a_new_folder(tmp_path: Path) -> None:

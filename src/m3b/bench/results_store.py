@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import UsageError
+from m3b.isolation.untrusted.paths import UnsafePathError, open_below, split_name
 from m3b.jsonlines import iter_objects, truncate_torn_line
 
 
@@ -151,9 +152,29 @@ class SweepStore:
             self.claims.pop(key, None)
             self.open_attempts.pop(key, None)
 
-    def get_cell_folder(self, key: str) -> Path:
-        """Return the folder of a cell."""
-        return self.folder / CELLS_FOLDER / key
+    def get_cell_folder(self, name: str) -> Path:
+        """Return the folder of a cell or attempt, which may be missing.
+
+        Args:
+            name: below `cells`, as `results.jsonl` states it.
+
+        Raises:
+            UsageError: it is no folder below `cells`: absolute, with `..`, or through a link.
+        """
+        cells_folder = self.folder / CELLS_FOLDER
+        try:
+            if not split_name(name):
+                raise UnsafePathError(name, "no name of a folder")
+            os.close(open_below(cells_folder, name, os.O_PATH | os.O_DIRECTORY))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder / RESULTS_FILE} names the folder {name[:200]!r} of a cell, which m3b does not open: it must be a "
+                f"folder below {cells_folder} without links ({error.strerror}). Restore the sweep from a copy, or remove the lines "
+                "that name it."
+            ) from error
+        return cells_folder / name
 
     def close(self) -> None:
         """Close the files and release the lock."""

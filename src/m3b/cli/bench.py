@@ -136,14 +136,14 @@ def score(
 ) -> None:
     """Score the delivered models of a sweep again, without any new run."""
     from m3b.bench.cell import rescore_cell
-    from m3b.bench.results_store import CELLS_FOLDER, SweepStore, read_rows
+    from m3b.bench.results_store import SweepStore, read_rows
 
     rows = [row for row in read_rows(folder) if not cell_keys or row["key"] in cell_keys]
     if not rows:
         raise UsageError(f"{folder} has no finished cell of these names.")
     with SweepStore(folder) as store:
-        for row in rows:
-            cell_folder = store.folder / CELLS_FOLDER / str(row.get("folder") or row["key"])
+        cell_folders = [store.get_cell_folder(str(row.get("folder") or row["key"])) for row in rows]
+        for row, cell_folder in zip(rows, cell_folders, strict=True):
             new_row = rescore_cell(cell_folder)
             if new_row is None:
                 echo(f"{row['key']}: its files are gone, the old result is kept", err=True)
