@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from typing import Any, ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from typer.testing import CliRunner
 
+from m3b.cli.data import app
 from m3b.errors import UsageError
 from m3b.remote import listing
 from m3b.remote import mirror as mirror_module
@@ -231,6 +234,67 @@ def test_a_damaged_index_is_named(s3: S3Server, tmp_path: Path) -> None:
         mirror("s3://index/set")
     file.unlink()
     assert mirror("s3://index/set").n_fetched == 1
+
+
+DAMAGED_ORIGINS = {
+    "empty": b"", "cut off": b'{"url": "file:///x", "snap', "a list": b"[]", "without keys": b"{}", "too deep": b"[" * 100_000,
+    "no text": b"\xff\xfe\x00", "no time": b'{"mirrored_at": NaN}', "a late time": b'{"mirrored_at": 1e300}',
+    "infinite": b'{"n_files": Infinity}', "below 0": b'{"n_bytes": -5}', "missing": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED_ORIGINS)
+def test_a_damaged_snapshot_is_named_and_the_others_are_listed(tmp_path: Path, damage: str) -> None:
+    """Listing ended with a traceback, or without the other mirrors; a snapshot without its record was left out."""
+    store_folder = tmp_path / "store"
+    snapshots = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(name)
+        snapshots.append(mirror((tmp_path / name).as_uri(), store=store_folder).origin.snapshot)
+    record, content = store_folder / "snapshots" / snapshots[0] / "origin.json", DAMAGED_ORIGINS[damage]
+    record_json = json.loads(record.read_text())
+    record.unlink()
+    if content is not None:
+        is_change = content.startswith(b"{") and content.endswith(b"}") and content != b"{}"
+        record.write_bytes(json.dumps(record_json | json.loads(content)).encode() if is_change else content)
+    origins, problems = MirrorStore(store_folder).list_origins()
+    assert [origin.snapshot for _, origin in origins] == [snapshots[1]]
+    assert [str(record) in str(problem) for problem in problems] == [True]
+    listing_result = CliRunner().invoke(app, ["mirrors", "--mirror", str(store_folder)])
+    assert listing_result.exit_code == 0
+    assert snapshots[1] in listing_result.stdout
+    assert listing_result.stderr.count(str(record)) == 1
+    removal_result = CliRunner().invoke(
+        app, ["mirrors", "--mirror", str(store_folder), "--remove", snapshots[0], "--json"]
+    )
+    assert (removal_result.exit_code, str(record) in removal_result.stderr) == (0, False)
+    assert [entry["snapshot"] for entry in json.loads(removal_result.stdout)["mirrors"]] == [snapshots[1]]
+
+
+@pytest.mark.parametrize("damage", ["no database", "pages"])
+def test_mirrors_are_listed_without_the_index(tmp_path: Path, damage: str) -> None:
+    """It ended with a traceback, or with the advice to name another folder."""
+    store_folder, source = tmp_path / "store", tmp_path / "source"
+    source.mkdir()
+    (source / "a.txt").write_text("A")
+    snapshot = mirror(source.as_uri(), store=store_folder).origin.snapshot
+    index_file = store_folder / "index.sqlite"
+    content = index_file.read_bytes()
+    index_file.write_bytes(b"none" if damage == "no database" else content[:4096] + b"\xff" * (len(content) - 4096))
+    listing_result = CliRunner().invoke(app, ["mirrors", "--mirror", str(store_folder)])
+    assert listing_result.exit_code == 0
+    assert snapshot in listing_result.stdout
+    assert listing_result.stderr.count(str(index_file)) == 1
+    removal_result = CliRunner().invoke(app, ["mirrors", "--mirror", str(store_folder), "--remove", snapshot])
+    assert isinstance(removal_result.exception, UsageError)
+    assert str(index_file) in str(removal_result.exception)
+    assert (store_folder / "snapshots" / snapshot).is_dir()
+    index_file.unlink()
+    for _ in range(2):
+        assert mirror(source.as_uri(), store=store_folder).origin.snapshot == snapshot
+    assert CliRunner().invoke(app, ["mirrors", "--mirror", str(store_folder), "--remove", snapshot]).exit_code == 0
+    assert not (store_folder / "snapshots" / snapshot).exists()
 
 
 class StorageServer(BaseHTTPRequestHandler):

@@ -11,7 +11,15 @@ from m3b.bench.datasets.registry import DATASET_NAMES
 from m3b.cli import shell_completion
 from m3b.cli.mirror_options import NO_MIRROR_OPTIONS, MirrorOptions, describe_mirroring
 from m3b.cli.option_groups import with_option_groups
-from m3b.cli.output import echo, format_table, print_json, refuse_overwriting, require_folder, show_transfer_progress
+from m3b.cli.output import (
+    echo,
+    format_table,
+    print_error,
+    print_json,
+    refuse_overwriting,
+    require_folder,
+    show_transfer_progress,
+)
 from m3b.cli.run import ForceOption, JsonOption
 from m3b.errors import UsageError
 
@@ -202,13 +210,16 @@ def mirrors(
     for snapshot in remove or []:
         free_bytes = store.remove_snapshot(snapshot)
         echo(f"snapshot {snapshot} removed: {format_bytes(free_bytes)} free", err=True)
-    origins = store.list_origins()
-    store.index.close()
+    origins, problems = store.list_origins()
+    store.close()
+    for problem in problems:
+        print_error(problem)
     if json:
         print_json({"mirrors": [{"folder": str(folder), **origin.to_json()} for folder, origin in origins]})
         return
     if not origins:
-        echo(_describe_empty_store(store_folder))
+        if not problems:
+            echo(_describe_empty_store(store_folder))
         return
     lines = [
         [

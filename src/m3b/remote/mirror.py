@@ -39,6 +39,7 @@ from m3b.remote.store import (
     MirrorStore,
     choose_folder_name,
     default_store,
+    explain_index_error,
     read_origin,
 )
 
@@ -98,12 +99,9 @@ def mirror(
         with _lock(mirror_store, address, on_progress or _ignore_progress):
             return _Mirroring(mirror_store, address, limit_gib, on_progress or _ignore_progress).run()
     except sqlite3.Error as error:
-        raise UsageError(
-            f"{mirror_store.index_file} cannot be used: {error}. Remove it, and run the same command again: what it says of files "
-            "is asked again."
-        ) from error
+        raise explain_index_error(mirror_store.index_file, error) from error
     finally:
-        mirror_store.index.close()
+        mirror_store.close()
 
 
 def restore_mirror(origin: Origin, folder: Path, *, offline: bool = False) -> None:

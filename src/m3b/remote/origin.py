@@ -8,6 +8,9 @@ from typing import Any
 
 from m3b.errors import UsageError
 
+MAX_TIME_S = 253_402_300_800
+"""The end of the year 9999, in seconds since 1970."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -37,15 +40,18 @@ class Origin:
         """Return the origin that a record or `origin.json` holds.
 
         Raises:
-            UsageError: it is incomplete.
+            UsageError: it is incomplete, or a number cannot be.
         """
         try:
-            return cls(
+            origin = cls(
                 str(value["url"]), str(value["snapshot"]), int(value["n_files"]), int(value["n_bytes"]),
                 str(value["digest"]), float(value["mirrored_at"]),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"The record of a mirrored folder is damaged: {error!r} in {value!r}.") from error
+            if min(origin.n_files, origin.n_bytes) < 0 or not 0 <= origin.mirrored_at < MAX_TIME_S:
+                raise ValueError("a number of it is out of range")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"The record of a mirrored folder is damaged: {error!r} in {str(value)[:500]}.") from error
+        return origin
 
     def describe(self) -> str:
         return f"{self.url} ({self.n_files:,} files, {format_bytes(self.n_bytes)}, snapshot {self.snapshot})"

@@ -14,6 +14,7 @@ files that stayed the same. So a run keeps its data, whatever other runs fetch.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -90,12 +91,24 @@ class MirrorStore:
             for path in (self.folder, self.folder / "objects", self.snapshots, self.partial):
                 _require_own_folder(path)
             _create_private_file(self.index_file)
-            self.index = ObjectIndex(self.index_file)
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise UsageError(
                 f"The store of mirrored folders {self.folder} cannot be used: {error}. Name another folder with --mirror "
                 f"or {STORE_VARIABLE}."
             ) from error
+
+    @functools.cached_property
+    def index(self) -> ObjectIndex:
+        """The index, opened when it is first used; raises UsageError if it is damaged."""
+        try:
+            return ObjectIndex(self.index_file)
+        except sqlite3.Error as error:
+            raise explain_index_error(self.index_file, error) from error
+
+    def close(self) -> None:
+        """Close the index, if it was opened."""
+        if "index" in vars(self):
+            self.index.close()
 
     def get_object(self, sha256: str) -> Path:
         return self.folder / "objects" / sha256[:2] / sha256
@@ -210,13 +223,16 @@ class MirrorStore:
         """Remove a snapshot and the objects that no other one uses; return the bytes that became free.
 
         Raises:
-            UsageError: there is no such snapshot.
+            UsageError: there is no such snapshot, or the index is damaged; then nothing is removed.
         """
         folder = self.snapshots / snapshot
         if not snapshot.isalnum() or not folder.is_dir():
             raise UsageError(f"{self.folder} holds no snapshot {snapshot!r}. `m3b data mirrors` lists them.")
+        try:
+            self.index.forget(snapshot)
+        except sqlite3.Error as error:
+            raise explain_index_error(self.index_file, error) from error
         shutil.rmtree(folder)
-        self.index.forget(snapshot)
         free_bytes = 0
         for file in (self.folder / "objects").glob("*/*"):
             status = file.lstat()
@@ -225,14 +241,38 @@ class MirrorStore:
                 file.unlink()
         return free_bytes
 
-    def list_origins(self) -> list[tuple[Path, Origin]]:
-        """Return folder and origin of all snapshots, the earliest first."""
-        origins = []
-        for file in self.snapshots.glob(f"[!.]*/{ORIGIN_FILE}"):
-            folders = [path for path in file.parent.iterdir() if path.is_dir()]
-            if len(folders) == 1:
-                origins.append((folders[0], read_origin(folders[0])))
-        return sorted(origins, key=lambda item: (item[1].mirrored_at, item[1].snapshot))
+    def list_origins(self) -> tuple[list[tuple[Path, Origin]], list[UsageError]]:
+        """Return folder and origin of all snapshots, the earliest first, and what is damaged: snapshots that are left out, the index.
+
+        The index is read to its end.
+        """
+        origins: list[tuple[Path, Origin]] = []
+        problems: list[UsageError] = []
+        for snapshot_folder in sorted(path for path in self.snapshots.glob("[!.]*") if path.is_dir()):
+            try:
+                folder = next(
+                    (path for path in snapshot_folder.iterdir() if path.is_dir()), snapshot_folder / "missing"
+                )
+                origins.append((folder, read_origin(folder)))
+            except OSError as error:
+                problems.append(UsageError(f"{snapshot_folder} cannot be read: {error.strerror}."))
+            except UsageError as error:
+                problems.append(error)
+        try:
+            self.index.check()
+        except sqlite3.Error as error:
+            problems.append(explain_index_error(self.index_file, error))
+        except UsageError as error:
+            problems.append(error)
+        return sorted(origins, key=lambda item: (item[1].mirrored_at, item[1].snapshot)), problems
+
+
+def explain_index_error(index_file: Path, error: sqlite3.Error) -> UsageError:
+    """Return the error for the user: the index cannot be used, and what to do."""
+    return UsageError(
+        f"{index_file} cannot be used: {error}. Remove it, and run the same command again: mirrors stay, and what it says of files "
+        "is asked again."
+    )
 
 
 def is_untouched(file: Path, size: int) -> bool:
@@ -260,10 +300,13 @@ def read_origin(folder: Path) -> Origin:
     """
     file = folder.parent / ORIGIN_FILE
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}. Remove {folder.parent}, and mirror again.") from error
-    return Origin.from_json(value)
+        return Origin.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError, UsageError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
+        raise UsageError(
+            f"{file} cannot be read: {reason}. Remove the snapshot with `m3b data mirrors --remove "
+            f"{folder.parent.name}`, and mirror again."
+        ) from error
 
 
 def read_file_list(folder: Path) -> Iterator[MirroredFile]:
@@ -377,6 +420,12 @@ class ObjectIndex:
     def count(self) -> int:
         """Return the number of remote files, each in one state, that the store knows."""
         return int(self._connection.execute("SELECT count(*) FROM objects").fetchone()[0])
+
+    def check(self) -> None:
+        """Read all of the file; raise sqlite3.Error if it is damaged."""
+        (answer,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if answer != "ok":
+            raise sqlite3.DatabaseError(str(answer).replace("\n", " "))
 
     def forget(self, snapshot: str) -> None:
         self._connection.execute("DELETE FROM mirrors WHERE snapshot = ?", (snapshot,))
