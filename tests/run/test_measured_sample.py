@@ -122,6 +122,38 @@ def test_slowness_on_a_few_cases_alone_leaves_the_whole_test_part(tmp_path: Path
     assert len(notes) == pretends
 
 
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_a_sample_on_which_nothing_was_measured_is_no_choice_yet(tmp_path: Path, is_measured: bool) -> None:
+    """A run that was killed while it measured its sample kept it, however fast the model was."""
+    index, model, measured, notes = make_index(), TimedModel(60.0), list[int](), list[str]()
+
+    def choose(folder: Path, cases: Sequence[Record]) -> Sequence[Record]:
+        return choose_test_cases(tmp_path, index, model.predict, folder, cases, 1000.0, 0, clock=model.read_clock)
+
+    def check(predict: PredictCases, choose: ChooseTestCases | None) -> CheckResult:
+        records = choose(tmp_path, index.train) if choose else index.test
+        if not measured:
+            measured.append(0)
+            raise KeyboardInterrupt
+        predict(tmp_path, records, index)
+        measured.append(len(records))
+        return accept(None)
+
+    def measure() -> CheckResult:
+        return check_on_test_part(
+            tmp_path, model.predict, check, choose, notes.append, model.read_clock, is_measured=is_measured
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert (tmp_path / SAMPLE_FILE).exists()
+    model.seconds = 0.1
+    assert measure().is_accepted
+    assert measured[1:] == ([200] if is_measured else [200, 2000])
+    assert (tmp_path / SAMPLE_FILE).exists() is is_measured
+    assert len(notes) == (not is_measured)
+
+
 def test_short_tests_are_measured_whole_and_untimed(tmp_path: Path) -> None:
     index, model = make_index(90), TimedModel(100.0)
     cases = choose_test_cases(tmp_path, index, model.predict, tmp_path, index.train, 60.0, 0, clock=model.read_clock)

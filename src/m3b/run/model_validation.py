@@ -107,6 +107,7 @@ def measure_candidate(
         choose_cases,
         lambda sentence: services.emit(StepStarted(sentence)),
         services.executor.read_clock,
+        is_measured=(run.locked / TEST_PREDICTIONS_FILE).is_file(),
     )
     if not check_result.is_accepted:
         return check_result

@@ -1,11 +1,13 @@
 """A sample of the locked test part, if its prediction would take longer than the training.
 
 The sample is drawn by whole patients, with the run's seed, so that each class and each kind of target has its share. It is stored in
-`locked/` when it is first needed: later models of the run, also after a resume or added training, are measured on the same cases.
+`locked/` when it is first needed. Once a model was accepted on it, it is final: later models of the run, also after a resume or added
+training, are measured on the same cases.
 
 The time of a case is measured on code of agents, which may be slow on purpose. It gains little: what is drawn depends on the seed and
 on targets that no agent sees, at least `MIN_SAMPLED_PATIENTS` are measured, and intervals are those of the sample. If the model then
-turns out fast enough for the whole test part, the sample is discarded, and all cases are measured.
+turns out fast enough for the whole test part, the sample is discarded, and all cases are measured; also if the run was resumed in
+between.
 """
 
 from __future__ import annotations
@@ -120,10 +122,13 @@ def check_on_test_part(
     choose: ChooseTestCases,
     on_note: Callable[[str], None] = lambda sentence: None,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    is_measured: bool = False,
 ) -> CheckResult:
     """Check a model on the test cases that `choose` returns, and on all of them if it was timed slower than it then was.
 
     Args:
+        is_measured: whether a model of the run was accepted before; a sample that is stored is final then.
         check: checks the model with the function that predicts, and the one that chooses test cases (None: all).
         choose: `choose_test_cases`, which may store a sample in `locked/`.
         on_note: gets a sentence for the log if the sample is discarded.
@@ -137,10 +142,10 @@ def check_on_test_part(
         durations.append((clock() - began, len(records)))
         return rows
 
-    had_sample = read_test_sample(locked) is not None
+    is_final = is_measured and read_test_sample(locked) is not None
     check_result = check(predict_timed, choose)
     sample = read_test_sample(locked)
-    if had_sample or sample is None or not check_result.is_accepted:
+    if is_final or sample is None or not check_result.is_accepted:
         return check_result
     seconds, n_cases = durations[-1]
     all_s = seconds / max(n_cases, 1) * sample.all_cases
