@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ from m3b.run.plan_ensemble import (
     summarize_ensemble,
 )
 from m3b.run.services import RunServices
-from m3b.run.stages import ModelStage, Stage, Stages
+from m3b.run.stages import ModelStage, Stage, Stages, parse_planned_minutes
 from m3b.run.state import RunState
-from m3b.run.training_checks import describe_short_search
+from m3b.run.training_checks import describe_short_search, read_expected_amount
 from m3b.run.training_overrides import find_task_settings
 from m3b.tasks import get_family, score_all
 from m3b.tools import ToolResult
@@ -194,6 +195,26 @@ def list_rung_minutes(search_minutes: float, final_minutes: float, networks: int
     return [final_minutes / REDUCTION ** (count - rung) for rung in range(count)]
 
 
+def lengthen_plan(plan: Mapping[str, Any], spare_minutes: float, max_minutes: float = math.inf) -> dict[str, Any]:
+    """Return a plan whose training gets the minutes that a search left; the plan itself if it counts steps or has no minutes.
+
+    Nothing else of it changes, so that it stays the plan that was compared; what it expects grows with the minutes.
+
+    Args:
+        plan: plan.json, which scripts of an agent wrote.
+        max_minutes: of the training, unless the plan has more already.
+    """
+    minutes = parse_planned_minutes(plan.get("minutes"))
+    longer = math.floor(min(minutes + spare_minutes, max_minutes) * 100) / 100
+    if not minutes or plan.get("max_steps") or longer <= minutes:
+        return dict(plan)
+    lengthened, amount, factor = {**plan, "minutes": longer}, read_expected_amount(plan), longer / minutes
+    if amount is not None:
+        expected = {"steps": round(amount.steps * factor), "epochs": round(amount.epochs * factor, 2)}
+        lengthened["expected"] = {**plan["expected"], **expected}
+    return lengthened
+
+
 def run_command(services: RunServices, call_id: str, command: str) -> ToolResult:
     """Run a command of the training project in the sandbox to its end, with events for the journal.
 
@@ -250,6 +271,9 @@ class PlanSearch:
         self.source = CandidateSource(self.selection.task, self.plan, services.training, options.seed)
         self.final_minutes = float(options.training_minutes)
         self.search_seconds = max(0.0, float(options.hours or 0) * 3600 - self.final_minutes * 60)
+        earlier_summary = state.find_artifact(SearchSummary)
+        self.last_minutes = earlier_summary.final_minutes if earlier_summary else self.final_minutes
+        """Minutes of the last training, with those that the search left of the hours."""
         self.folds = self._count_folds(state.get_artifact(DataIndex))
         self.minutes = list_rung_minutes(self.search_seconds / 60, self.final_minutes, self.folds)
         self.lower_is_better = lower_is_better(self.selection.metric)
@@ -568,7 +592,22 @@ class PlanSearch:
                 self._write_plan(make_ensemble_plan(read_plan(self.services.folder.work), choice.candidates, plans))
             except (ModelError, ValueError) as error:
                 problem = str(error)
+        self._lengthen_last_training()
         return self._summarize(selection, choice, problem)
+
+    def _lengthen_last_training(self) -> None:
+        """Give the last training the time that the search left of the hours, unless the user said how long it takes."""
+        options = self.services.options
+        is_fixed = replace(options, train_minutes=None).training_minutes != options.training_minutes
+        spare_minutes = 0.0 if is_fixed else max(0.0, self.search_seconds - self.spent_seconds()) / 60
+        max_minutes = self.services.budget.cap_training_minutes(self.final_minutes + spare_minutes)
+        self.last_minutes = self.final_minutes
+        with contextlib.suppress(ModelError):
+            plan = read_plan(self.services.folder.work)
+            lengthened = lengthen_plan(plan, spare_minutes, max_minutes)
+            self.last_minutes = parse_planned_minutes(lengthened.get("minutes")) or self.final_minutes
+            if lengthened != plan:
+                self._write_plan(lengthened)
 
     def summarize_without_average(self, problem: str) -> SearchSummary:
         """Return what the search gives if the average that it selected was not trained.
@@ -619,7 +658,7 @@ class PlanSearch:
             proposals_left=self._count_proposals_left(),
             max_minutes=round(self.search_seconds / 60, 2),
             rung_minutes=tuple(round(minutes, 3) for minutes in self.minutes),
-            final_minutes=self.final_minutes,
+            final_minutes=self.last_minutes,
             training_cases=int(self.state.get_artifact(DataIndex).cases.get("train", 0)),
             ensemble=ensemble,
         )

@@ -511,12 +511,13 @@ def _plan_training_minutes(services: RunServices) -> float:
 
 
 def _planned_minutes(state: RunState, services: RunServices) -> float:
-    """Return the training minutes of the accepted plan."""
-    plan = state.get_artifact(TrainingModule).plan
-    return _parse_planned_minutes(plan.get("minutes")) or services.options.training_minutes
+    """Return the training minutes of the accepted plan; after a search, of the plan that it selected."""
+    plan, search = state.get_artifact(TrainingModule).plan, state.find_artifact(SearchSummary)
+    selected_minutes = search.final_minutes if search is not None else 0.0
+    return selected_minutes or parse_planned_minutes(plan.get("minutes")) or services.options.training_minutes
 
 
-def _parse_planned_minutes(minutes: Any) -> float:
+def parse_planned_minutes(minutes: Any) -> float:
     """Return the training minutes of plan.json; 0 if the value is invalid, since scripts write the file."""
     is_valid = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
     return float(minutes) if is_valid else 0.0
