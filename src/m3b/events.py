@@ -326,6 +326,7 @@ class CandidateMeasured(Event):
         value: the metric on the cases that it held out; None if it has none.
         problem: why it has none.
         rows: SHA-256 of the file with its measured cases.
+        steps: that each of its networks was trained for, the fewest of several; 0 if unknown.
     """
 
     kind: ClassVar[str] = "candidate_measured"
@@ -335,6 +336,7 @@ class CandidateMeasured(Event):
     value: float | None = None
     problem: str = ""
     rows: str = ""
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

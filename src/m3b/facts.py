@@ -363,6 +363,10 @@ class PlanCandidate(Summary):
         value: the metric on held-out cases after the longest training that was measured; None if none was.
         problem: why its last training has no figure.
         figures: the metric after each rung that it was measured in.
+        steps: optimiser steps of each of its networks (the fewest of several) behind each figure; 0 if unknown.
+        interval: 95 % interval of `value` over patients; empty if there are too few.
+        gain: of `value` over the plan as it was after the same training, on the same cases, with its 95 % interval, paired over
+            patients; positive if it is better. Not corrected for the selection; empty for that plan itself, or if unknown.
     """
 
     number: int
@@ -372,6 +376,9 @@ class PlanCandidate(Summary):
     value: float | None = None
     problem: str = ""
     figures: tuple[float, ...] = ()
+    steps: tuple[int, ...] = ()
+    interval: tuple[float, ...] = ()
+    gain: tuple[float, ...] = ()
 
 
 class PlanEnsemble(Summary):
@@ -418,6 +425,7 @@ class SearchSummary(Summary):
         final_minutes: of the training of the selected plan, which is delivered.
         training_cases: of the index; `cases` are some or all of them.
         ensemble: the average of the best candidates; None if nothing could be averaged.
+        min_steps: of each network, below which a figure is of a training too short to be compared; 0 if unknown.
     """
 
     kind: Literal["search"] = "search"
@@ -441,6 +449,7 @@ class SearchSummary(Summary):
     final_minutes: float = 0.0
     training_cases: int = 0
     ensemble: PlanEnsemble | None = None
+    min_steps: int = 0
 
 
 class ModelBrief(Summary):

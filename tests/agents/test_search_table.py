@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.briefing import build_model_briefing
 from m3b.agents.search_table import (
     STOP_REASONS,
+    TABLE_HEAD,
+    UNKNOWN,
     describe_next_step,
     describe_outcome,
     describe_search,
     describe_selection,
     describe_training_time,
+    list_short_trainings,
+    list_uncertain_gains,
 )
 from m3b.facts import PlanCandidate, SearchSummary
 
@@ -34,6 +39,12 @@ def make_summary(*candidates: PlanCandidate, **changes: Any) -> SearchSummary:
         "training_cases": 370,
     }  # fmt: skip
     return SearchSummary(**{**values, **changes})
+
+
+def split_rows(text: str) -> list[list[str]]:
+    """The cells of each candidate's line of the table."""
+    lines = text.splitlines()
+    return [line.split(" | ") for line in lines[lines.index(TABLE_HEAD) + 1 :]]
 
 
 def list_outcomes(summary: SearchSummary) -> list[str]:
@@ -75,6 +86,67 @@ def test_a_figure_comes_with_the_minutes_of_its_training() -> None:
     text = describe_selection(make_summary(make_candidate(1, 0.8), selected, selected=2, rung_minutes=(0.5, 1.5)))
     assert "after 0.5 of 4 min of training" in text
     assert "after" not in describe_selection(make_summary(selected, selected=2, final_minutes=0.0, rung_minutes=()))
+
+
+def test_the_table_has_steps_intervals_and_gains() -> None:
+    unknown = make_candidate(1, 0.8)
+    short = make_candidate(2, 0.7, 0.9, lr=0.1).model_copy(
+        update={"steps": (90, 240), "interval": (0.85, 0.94), "gain": (0.1, -0.02, 0.2)}
+    )
+    failed = make_candidate(3, problem="no memory", lr=0.3)
+    text = describe_search(make_summary(unknown, short, failed, selected=2, rung_minutes=(1.0, 3.0), min_steps=250))
+    selected, first, third = split_rows(text)
+    assert len(TABLE_HEAD.split(" | ")) == len(selected) == len(first) == len(third)
+    assert selected[3:6] == ["240 (too few)", "auroc 0.900 (0.850 to 0.940)", "+0.100 (-0.020 to +0.200)"]
+    assert first[3:6] == [UNKNOWN, "auroc 0.800", UNKNOWN]
+    assert third[3:6] == [UNKNOWN, "no figure", UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("steps", "short"), [((250, 250), []), ((249, 250), [1]), ((10, 20), [1, 2]), ((0, 249), [2])], ids=str
+)
+def test_a_training_is_short_below_the_steps_of_the_plan_table(steps: tuple[int, int], short: list[int]) -> None:
+    """A candidate that does not say its steps is not called short."""
+    candidates = [
+        make_candidate(number, 0.8, lr=number).model_copy(update={"steps": (count,)})
+        for number, count in enumerate(steps, 1)
+    ]
+    summary = make_summary(*candidates, min_steps=250)
+    assert list_short_trainings(summary) == short
+    assert ("250 steps" in describe_search(summary)) is bool(short)
+    assert list_short_trainings(summary.model_copy(update={"min_steps": 0})) == []
+
+
+@pytest.mark.parametrize(
+    ("gains", "uncertain"),
+    [((), []), ([(0.1, 0.02, 0.2)], []), ([(0.1, -0.02, 0.2)], [2]), ([(-0.1, -0.2, -0.01), (0.0, 0.0, 0.0)], [3])],
+    ids=str,
+)
+def test_gains_within_their_uncertainty_are_named(gains: Any, uncertain: list[int]) -> None:
+    candidates = [
+        make_candidate(number, 0.8, lr=number).model_copy(update={"gain": gain}) for number, gain in enumerate(gains, 2)
+    ]
+    summary = make_summary(make_candidate(1, 0.8), *candidates)
+    assert list_uncertain_gains(summary) == uncertain
+    assert ("includes 0" in describe_search(summary)) is bool(uncertain)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "corrected", "printed"),
+    [
+        ("qwk", 0.3294, 0.3276, ["0.329", "0.328", "0.001"]),
+        ("mae", 0.3276, 0.3294, ["0.328", "0.329", "0.001"]),
+        ("auroc", 0.9, 0.9004, ["0.900", "0.900", "0.000"]),
+    ],
+)
+def test_the_printed_optimism_is_the_difference_of_the_printed_figures(
+    metric: str, value: float, corrected: float, printed: list[str]
+) -> None:
+    """It was rounded on its own: 0.329 - 0.328 was 0.002."""
+    changes = {"corrected": corrected, "low": 0.1, "high": 0.4, "optimism": abs(value - corrected)}
+    text = describe_selection(make_summary(make_candidate(1, value), metric=metric, value=value, **changes))
+    figures = re.findall(r"-?\d\.\d{3}", text)
+    assert [figures[0], figures[1], figures[-1]] == printed
 
 
 def test_what_became_of_each_candidate() -> None:

@@ -70,6 +70,30 @@ def test_a_clear_winner_is_hardly_corrected() -> None:
     assert samples.expected_gain([1, 2]) > 0.01
 
 
+def test_a_gain_is_that_after_the_same_training() -> None:
+    """The default went on, the candidate was dropped: they are compared in the rung that both have."""
+    noise = np.random.default_rng(2).normal(size=len(PATIENTS))
+    samples = make_samples(np.stack([noise, noise + 0.5]))
+    samples.add(1, [{"patient": name, "value": 9.0} for name in PATIENTS])
+    assert samples.gain_at_equal_time(1) is None
+    gain = samples.gain_at_equal_time(2)
+    assert gain is not None
+    assert gain == pytest.approx((0.5, 0.5, 0.5)), "paired: the noise of the patients is common to both"
+    low, high = samples.interval(2) or (0.0, 0.0)
+    spread = float(np.std(noise)) / np.sqrt(len(PATIENTS))
+    assert low < samples.list_figures()[2][-1] < high
+    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.4)
+    samples.add(2, [{"patient": name, "value": 8.0} for name in PATIENTS])
+    samples.add(2, [{"patient": name, "value": 8.0} for name in PATIENTS])
+    assert samples.gain_at_equal_time(2) is None, "the default was not measured in the third rung"
+
+
+def test_an_interval_is_in_the_units_of_the_metric() -> None:
+    samples = make_samples(np.random.default_rng(3).normal(5, 1, size=(2, len(PATIENTS))), lower_is_better=True)
+    low, high = samples.interval(1) or (0.0, 0.0)
+    assert 4 < low < high < 6
+
+
 def test_smaller_figures_may_be_better() -> None:
     samples = make_samples(np.array([[3.0] * 40, [2.0] * 40]), lower_is_better=True)
     estimate = samples.estimate()
@@ -91,6 +115,7 @@ def test_too_few_patients_have_no_correction() -> None:
     samples = SelectionSamples(["a", "b", "c"], mean_value, draws=30)
     samples.add(1, [{"patient": name, "value": 1.0} for name in "abc"])
     assert samples.estimate().corrected is None
+    assert samples.interval(1) is None
     with pytest.raises(ValueError, match="candidate 2"):
         samples.add(2, [{"patient": name, "value": 1.0} for name in "ab"])
 

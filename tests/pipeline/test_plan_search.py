@@ -72,6 +72,13 @@ def test_the_best_plan_is_trained_and_its_optimism_said(searched: Result) -> Non
     assert summary.low <= summary.corrected <= summary.high
     assert summary.gain[0] == pytest.approx(figures[1] - figures[0])
     assert summary.cases == summary.patients == 40
+    assert [candidate.steps for candidate in summary.candidates] == [(100, 100), (100, 100), (100,)]
+    assert summary.min_steps == 250
+    default, second, third = summary.candidates
+    assert default.gain == ()
+    assert second.gain == pytest.approx(summary.gain), "both are after the longest training"
+    assert third.gain[0] == pytest.approx(third.figures[0] - default.figures[0])
+    assert all(item.interval[0] <= item.value <= item.interval[1] for item in summary.candidates)
 
 
 def test_no_training_is_repeated(searched: Result) -> None:
@@ -100,7 +107,7 @@ def test_the_test_cases_are_looked_at_once(searched: Result) -> None:
 def test_the_trainer_reads_the_table(searched: Result) -> None:
     prompt = of_kind(Path(searched.run_dir), "prompt", "model_trainer")[-1]
     assert prompt["facts"][0]["search"] == read_summary(Path(searched.run_dir)).to_json()
-    assert "2 | search table of the task | 3 min | auroc" in prompt["text"]
+    assert "2 | search table of the task | 3 min | 100 (too few) | auroc" in prompt["text"]
 
 
 def test_the_trainer_proposes_candidates(tmp_path: Path, spots: Path) -> None:

@@ -21,6 +21,7 @@ from m3b.run.folder import RunFolder
 from m3b.run.next_steps import (
     MAX_STEPS,
     TrainingAmount,
+    count_network_steps,
     format_run_command,
     list_next_steps,
     read_training_amount,
@@ -267,3 +268,24 @@ def test_data_that_were_moved_away_are_brought_back_and_no_language_model_is_adv
 def test_a_cost_is_shown_if_there_is_one(cost_usd: float, cost_text: str) -> None:
     lines = format_result(Result("failed", "why", "Segment polyps", usage={"cost_usd": cost_usd, "wall_s": 3.0}))
     assert [part for part in lines[1].split(", ") if part.startswith("$")] == ([cost_text] if cost_text else [])
+
+
+@pytest.mark.parametrize(
+    ("networks", "steps"),
+    [
+        ({}, 0),
+        ({"fold0": 40, "fold1": 30, "fold1-student": 5, "all": 35}, 30),
+        ({"model0": 70}, 70),
+        ({"encoder": 10, "words": 20, "report": 30}, 60),
+        ({"fold0": -1, "fold1": 10**400}, 0),
+    ],
+    ids=str,
+)
+def test_steps_are_those_of_the_fold_with_the_fewest_and_of_all_stages_of_a_network(
+    tmp_path: Path, networks: dict[str, int], steps: int
+) -> None:
+    for name, count in networks.items():
+        folder = tmp_path / "Logout" / name
+        folder.mkdir(parents=True)
+        (folder / "done.json").write_text(json.dumps({"steps": count, "epochs": 2.0, "seconds": 9}))
+    assert count_network_steps(tmp_path) == steps

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3b.facts import PlanCandidate, SearchSummary
-from m3b.markup.formatting import shorten
+from m3b.markup.formatting import format_interval, shorten
 from m3b.metrics.metric_tables import lower_is_better
 from m3b.metrics.selection_bias import choose_survivors
 
@@ -26,7 +26,12 @@ SOURCE_TITLES = {
     "agent": "Model Trainer",
 }
 """Source of a candidate -> its name in tables."""
-TABLE_HEAD = "candidate | proposed by | training | validation figure | settings | outcome"
+TABLE_HEAD = (
+    "candidate | proposed by | training | steps | validation figure (95 %) | gain over the plan unchanged (95 %) | settings | "
+    "outcome"
+)
+UNKNOWN = "-"
+"""Cell of a table whose value is not known."""
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -51,7 +56,15 @@ def describe_comparison(summary: SearchSummary) -> list[str]:
     """Return how candidates were compared, a sentence each: their number, the time, and the cases behind their figures."""
     return [
         f"{_count_candidates(summary)} {describe_end(summary)}",
-        *filter(None, [describe_training_time(summary), _describe_cases(summary)]),
+        *filter(
+            None,
+            [
+                describe_training_time(summary),
+                _describe_cases(summary),
+                _describe_short_trainings(summary),
+                _describe_uncertainty(summary),
+            ],
+        ),
     ]
 
 
@@ -113,6 +126,51 @@ def _describe_cases(summary: SearchSummary) -> str:
     return f"Each figure is measured {source}; a case is predicted by the network that was trained without its patient."
 
 
+def list_short_trainings(summary: SearchSummary) -> list[int]:
+    """Return the candidates whose figure is of a training with fewer than `min_steps` steps of each network."""
+    return [item.number for item in summary.candidates if item.steps and 0 < item.steps[-1] < summary.min_steps]
+
+
+def list_uncertain_gains(summary: SearchSummary) -> list[int]:
+    """Return the candidates whose difference from the plan unchanged, after the same training, has an interval that includes 0."""
+    return [item.number for item in summary.candidates if item.gain and item.gain[1] <= 0 <= item.gain[2]]
+
+
+def _describe_short_trainings(summary: SearchSummary) -> str:
+    """Return which candidates made too few steps to be compared; "" if none did."""
+    short = list_short_trainings(summary)
+    if not short:
+        return ""
+    which = "All candidates" if len(short) == len(summary.candidates) else f"{_name_candidates(short)}"
+    return (
+        f"{which} made fewer than {summary.min_steps} steps of each network, below which plan.py makes the input or the network "
+        "smaller: a training too short to be compared."
+    )
+
+
+def _describe_uncertainty(summary: SearchSummary) -> str:
+    """Return which candidates differ from the plan unchanged by less than their uncertainty; "" if no interval is known."""
+    compared = [item.number for item in summary.candidates if item.gain]
+    uncertain = list_uncertain_gains(summary)
+    if not compared:
+        return ""
+    if not uncertain:
+        return "Each candidate differs from the plan unchanged by more than the 95 % interval of its gain."
+    subject = (
+        "No candidate differs" if len(uncertain) == len(compared) else f"{_name_candidates(uncertain)} do not differ"
+    )
+    if len(uncertain) == 1 < len(compared):
+        subject = f"Candidate {uncertain[0]} does not differ"
+    return (
+        f"{subject} from the plan unchanged by more than its uncertainty: after the same training, the 95 % interval of the gain "
+        "includes 0. Intervals are paired over patients, and not corrected for the selection."
+    )
+
+
+def _name_candidates(numbers: Sequence[int]) -> str:
+    return f"Candidate{'s' if len(numbers) > 1 else ''} {_join_numbers(numbers)}"
+
+
 def describe_selection(summary: SearchSummary) -> str:
     """Return the figure of the selected candidate, by how much it is too good, and its gain over the plan as it was."""
     selected = next(item for item in summary.candidates if item.number == summary.selected)
@@ -123,12 +181,16 @@ def describe_selection(summary: SearchSummary) -> str:
         else ""
     )
     text = f"{_name_selection(summary)}: validation {summary.metric} {summary.value:.3f}{after}"
-    if summary.corrected is None or summary.optimism is None:
+    if summary.corrected is None or summary.value is None:
         text += ", too good by an unknown amount, since it was selected by this figure"
     else:
+        sign = -1 if lower_is_better(summary.metric) else 1
+        optimism = sign * (
+            round(summary.value, 3) - round(summary.corrected, 3)
+        )  # of the printed figures, so that they add up
         text += (
             f"; corrected for the selection {summary.corrected:.3f} (95 % {summary.low:.3f} to {summary.high:.3f}), an optimism of "
-            f"{summary.optimism:.3f}"
+            f"{optimism:.3f}"
         )
     if summary.gain:
         gain, low, high = summary.gain
@@ -199,11 +261,28 @@ def describe_next_step(summary: SearchSummary) -> str:
 def format_candidate(candidate: PlanCandidate, summary: SearchSummary) -> str:
     """Return one line of the table; its head is `TABLE_HEAD`."""
     figure = f"{summary.metric} {candidate.value:.3f}" if candidate.value is not None else "no figure"
+    if candidate.interval:
+        figure += f" ({format_interval(*candidate.interval)})"
     source, minutes = SOURCE_TITLES.get(candidate.source, candidate.source), _figure_minutes(candidate, summary)
     return (
-        f"{candidate.number} | {source} | {minutes:.3g} min | {figure} | {format_settings(candidate.settings)} | "
-        f"{describe_outcome(candidate, summary)}"
+        f"{candidate.number} | {source} | {minutes:.3g} min | {format_steps(candidate.steps[-1:], summary)} | {figure} | "
+        f"{format_gain(candidate)} | {format_settings(candidate.settings)} | {describe_outcome(candidate, summary)}"
     )
+
+
+def format_steps(steps: Sequence[int], summary: SearchSummary | None = None) -> str:
+    """Return steps of trainings, the first one first; too few for a comparison are marked."""
+    min_steps = summary.min_steps if summary is not None else 0
+    texts = [f"{count:,}{' (too few)' if count < min_steps else ''}" if count else UNKNOWN for count in steps]
+    return ", ".join(texts) or UNKNOWN
+
+
+def format_gain(candidate: PlanCandidate) -> str:
+    """Return the gain over the plan unchanged with its interval."""
+    if not candidate.gain:
+        return UNKNOWN
+    gain, low, high = candidate.gain
+    return f"{gain:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def is_selected(candidate: PlanCandidate, summary: SearchSummary) -> bool:

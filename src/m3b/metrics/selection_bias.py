@@ -217,18 +217,47 @@ class SelectionSamples:
         best = self.select()
         return None if best == self._default or self._default not in self._rows else self.compare(best, self._default)
 
-    def compare(self, number: int, other_number: int) -> tuple[float, float, float] | None:
-        """Return by how much a candidate is better than another one in their last rungs, with a paired 95 % interval over patients.
+    def compare(self, number: int, other_number: int, rung: int = -1) -> tuple[float, float, float] | None:
+        """Return by how much a candidate is better than another one in a rung, with a paired 95 % interval over patients.
 
         None if too few samples define both.
+
+        Args:
+            rung: counted from 0; -1 for the last one of each.
         """
-        figures = self.list_figures()
-        pairs = [(self._in_bag(number, -1, draw), self._in_bag(other_number, -1, draw)) for draw in range(self.draws)]
+        pairs = [
+            (self._in_bag(number, rung, draw), self._in_bag(other_number, rung, draw)) for draw in range(self.draws)
+        ]
         gains = np.array([first - second for first, second in pairs if math.isfinite(first) and math.isfinite(second)])
         if len(gains) < MIN_DEFINED_DRAWS:
             return None
         low, high = (float(bound) for bound in np.quantile(gains, (0.025, 0.975)))
-        return figures[number][-1] - figures[other_number][-1], low, high
+        return self.score(self._rows[number][rung]) - self.score(self._rows[other_number][rung]), low, high
+
+    def gain_at_equal_time(self, number: int) -> tuple[float, float, float] | None:
+        """Return by how much a candidate is better than the default after the same training, as `compare` does.
+
+        The rung is the last one of the candidate. None for the default itself, if it was not measured in that rung, or if there are
+        too few patients.
+        """
+        rung, default_rows = len(self._rows[number]) - 1, self._rows.get(self._default, [])
+        if number == self._default or len(default_rows) <= rung or self.n_patients < MIN_PATIENTS:
+            return None
+        return self.compare(number, self._default, rung)
+
+    def interval(self, number: int) -> tuple[float, float] | None:
+        """Return the 95 % interval over patients of a candidate's figure in its last rung, in the units of the metric.
+
+        None if there are too few patients, or too few samples define it.
+        """
+        if self.n_patients < MIN_PATIENTS:
+            return None
+        drawn = [self._in_bag(number, -1, draw) for draw in range(self.draws)]
+        figures = [self.sign * figure for figure in drawn if math.isfinite(figure)]
+        if len(figures) < MIN_DEFINED_DRAWS:
+            return None
+        low, high = (float(bound) for bound in np.quantile(figures, (0.025, 0.975)))
+        return low, high
 
     def score(self, rows: Sequence[Row]) -> float:
         """Return the figure of measured cases, larger is better; NaN if it is undefined."""

@@ -16,11 +16,13 @@ from m3b.agents.search_table import (
     describe_comparison,
     describe_outcome,
     describe_selection,
+    format_gain,
     format_settings,
+    format_steps,
     is_selected,
 )
 from m3b.facts import PlanCandidate, SearchSummary
-from m3b.markup.formatting import format_figure, shorten
+from m3b.markup.formatting import format_figure, format_interval, shorten
 from m3b.markup.html import tag
 from m3b.markup.json_values import as_dict, to_finite_number
 from m3b.metrics.metric_tables import metric_title
@@ -50,7 +52,7 @@ def make_search_view(files: RunFiles) -> SearchView | None:
         sentences = [*describe_comparison(summary), describe_selection(summary)]
         candidates = [(item, _list_minutes(item, summary)) for item in summary.candidates]
         outcomes = [describe_outcome(item, summary) for item, _ in candidates]
-        title = f"{metric_title(summary.metric)}, held-out cases"
+        title = f"{metric_title(summary.metric)}, held-out cases (95 %)"
     else:
         sentences, title = [], "Figure, held-out cases"
         candidates = _list_started_candidates(files.events)
@@ -70,12 +72,15 @@ def make_search_view(files: RunFiles) -> SearchView | None:
             shorten(format_settings(item.settings), 160),
             SOURCE_TITLES.get(item.source, shorten(item.source, 40)),
             ", ".join(f"{value:.3g}" for value in minutes) or "–",
-            ", ".join(map(format_figure, item.figures)) or format_figure(item.value),
+            format_steps(item.steps, summary),
+            _format_figures(item),
+            format_gain(item),
             tag("strong", outcome) if summary is not None and is_selected(item, summary) else outcome,
         ]
         for (item, minutes), outcome in list(zip(candidates, outcomes, strict=True))[:MAX_SHOWN_CANDIDATES]
     ]
-    head = ["Candidate", "Settings that differ", "Proposed by", "Training, min", title, "Outcome"]
+    gain_title = "Gain over the plan unchanged (95 %)"
+    head = ["Candidate", "Settings that differ", "Proposed by", "Training, min", "Steps", title, gain_title, "Outcome"]
     return SearchView(sentences, head, rows)
 
 
@@ -93,6 +98,12 @@ def _find_summary(events: Sequence[dict[str, Any]]) -> SearchSummary | None:
         if summary.value is not None and summary.selected in numbers and summary.stopped in STOP_REASONS:
             return summary
     return None
+
+
+def _format_figures(candidate: PlanCandidate) -> str:
+    """Return the figures of each rung, and the interval of the last one."""
+    text = ", ".join(map(format_figure, candidate.figures)) or format_figure(candidate.value)
+    return f"{text} ({format_interval(*candidate.interval)})" if candidate.interval else text
 
 
 def _list_minutes(candidate: PlanCandidate, summary: SearchSummary) -> list[float]:
@@ -118,8 +129,10 @@ def _list_started_candidates(events: Sequence[dict[str, Any]]) -> list[tuple[Pla
         elif event.get("kind") == "candidate_measured" and number in candidates:
             item, minutes = candidates[number]
             value = to_finite_number(data.get("value"))
+            steps = data.get("steps")
             changes = {
                 "figures": item.figures if value is None else (*item.figures, value),
+                "steps": item.steps if value is None else (*item.steps, steps if isinstance(steps, int) else 0),
                 "problem": str(data.get("problem") or ""),
             }
             candidates[number] = (item.model_copy(update=changes), minutes)

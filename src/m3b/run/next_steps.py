@@ -27,6 +27,8 @@ TARGET_EPOCHS = 20.0
 ROUND_MINUTES = (2, 5, 10, 15, 25, 40, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
 """Minutes that are suggested; the first one that is enough."""
 LOG_FOLDER, DONE_FILE = "Logout", "done.json"
+MAX_AMOUNT = 1e12
+"""Limit of steps, epochs and minutes in files that scripts of an agent write; more cannot be meant."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,35 @@ def list_next_steps(run: RunFolder, record: Mapping[str, Any], result: Result) -
 
 def read_training_amount(run: RunFolder) -> TrainingAmount | None:
     """Return how long the templates trained; None if the run did not train with them."""
+    return next(iter(_read_training_amounts(run.work).values()), None)
+
+
+def count_network_steps(work: Path) -> int:
+    """Return the optimiser steps of the last training in a working directory: the fewest of its folds; 0 if it does not say.
+
+    Stages of a single network, such as encoder and writer of reports, are added.
+    """
+    amounts = _read_training_amounts(work)
+    folds = [amount.steps for name, amount in amounts.items() if re.fullmatch(r"fold\d+", name, re.ASCII)]
+    return min(folds) if folds else sum(amount.steps for amount in amounts.values())
+
+
+def _read_training_amounts(work: Path) -> dict[str, TrainingAmount]:
+    """Return name of a network -> how long it was trained, from the folders of the log; scripts wrote them."""
     try:
-        names = sorted(entry.name for entry in untrusted.list_entries(run.work, LOG_FOLDER) if entry.kind == "folder")
+        names = sorted(entry.name for entry in untrusted.list_entries(work, LOG_FOLDER) if entry.kind == "folder")
     except (OSError, UnsafePathError):
-        return None
+        return {}
+    amounts = {}
     for name in names:
         try:
-            values = untrusted.read_json(run.work, Path(LOG_FOLDER) / Path(name).name / DONE_FILE)
+            values = untrusted.read_json(work, Path(LOG_FOLDER) / Path(name).name / DONE_FILE)
             amount = TrainingAmount(int(values["steps"]), float(values["epochs"]), float(values["seconds"]) / 60)
-        except (OSError, UnsafePathError, ValueError, KeyError, TypeError):
+        except (OSError, UnsafePathError, ValueError, KeyError, TypeError, OverflowError):
             continue
-        if all(math.isfinite(number) and number > 0 for number in (amount.steps, amount.epochs, amount.minutes)):
-            return amount
-    return None
+        if all(0 < number < MAX_AMOUNT for number in (amount.steps, amount.epochs, amount.minutes)):
+            amounts[name] = amount
+    return amounts
 
 
 def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:

@@ -47,6 +47,7 @@ class Candidate:
         settings: by which it differs from the plan as it was before the search, by dotted name.
         minutes: of its longest training that was started.
         figures: the metric after each rung that it was measured in.
+        steps: of each of its networks behind each figure, the fewest of several; 0 if unknown.
         problem: why its last training has no figure.
     """
 
@@ -55,6 +56,7 @@ class Candidate:
     settings: dict[str, Any] = field(default_factory=dict)
     minutes: float = 0.0
     figures: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     problem: str = ""
 
 

@@ -40,6 +40,7 @@ from m3b.metrics.ensemble_selection import EnsembleChoice, EnsembleSelection
 from m3b.metrics.metric_tables import lower_is_better
 from m3b.metrics.selection_bias import REDUCTION, Row, SelectionSamples, choose_survivors
 from m3b.run.model_validation import CANDIDATE_FOLDER, discard_candidate
+from m3b.run.next_steps import count_network_steps
 from m3b.run.plan_candidates import DEFAULT_NUMBER, PROPOSALS_FILE, Candidate, CandidateSource
 from m3b.run.plan_ensemble import (
     is_ensemble_missing,
@@ -55,6 +56,7 @@ from m3b.run.training_checks import describe_short_search, read_expected_amount
 from m3b.run.training_overrides import find_task_settings
 from m3b.tasks import get_family, score_all
 from m3b.tools import ToolResult
+from m3b.training.search_space import min_steps_of
 from m3b.writing import write_text_atomically
 
 PLAN_SEARCH = Role(
@@ -335,6 +337,7 @@ class PlanSearch:
         rows = json.loads((self.folder / file).read_text(encoding="utf-8"))
         self._get_samples(rows).add(event.number, rows)
         candidate.figures.append(event.value)
+        candidate.steps.append(event.steps)
 
     def _get_samples(self, rows: Sequence[Row]) -> SelectionSamples:
         if self.samples is None:
@@ -471,9 +474,10 @@ class PlanSearch:
             self.services.emit(CandidateStarted(candidate.number, rung, minutes, candidate.source, candidate.settings))
         settings_text = format_settings(candidate.settings)
         self.services.emit(StepStarted(f"candidate {candidate.number}: {minutes:.3g} min of training, {settings_text}"))
-        value, rows_hash, problem = None, "", ""
+        value, rows_hash, problem, steps = None, "", "", 0
         try:
             self._train_project(candidate, rung, is_resumed=is_resumed)
+            steps = count_network_steps(self.services.folder.work)
             rows = self._measure()
             value, rows_hash = self._keep_rows(candidate.number, rung, rows)
         except (ModelError, SettingError, OSError, ValueError) as error:
@@ -482,7 +486,7 @@ class PlanSearch:
             discard_candidate(self.services.folder)
         self._clear_results()  # so that a deliverable that is there later is the agent's
         measured = CandidateMeasured(
-            candidate.number, rung, round(time.monotonic() - start, 3), value, problem, rows_hash
+            candidate.number, rung, round(time.monotonic() - start, 3), value, problem, rows_hash, steps
         )
         self.services.emit(measured)
         self._apply_measured(measured)
@@ -631,18 +635,7 @@ class PlanSearch:
         gain = self.samples.gain_over_default()
         return SearchSummary(
             metric=self.selection.metric,
-            candidates=tuple(
-                PlanCandidate(
-                    number=candidate.number,
-                    source=candidate.source,
-                    settings=candidate.settings,
-                    minutes=round(candidate.minutes, 3),
-                    value=candidate.figures[-1] if candidate.figures else None,
-                    problem=candidate.problem,
-                    figures=tuple(candidate.figures),
-                )
-                for candidate in self.list_candidates()
-            ),
+            candidates=tuple(_summarize_candidate(candidate, self.samples) for candidate in self.list_candidates()),
             selected=number,
             value=estimate.value,
             corrected=estimate.corrected,
@@ -661,6 +654,7 @@ class PlanSearch:
             final_minutes=self.last_minutes,
             training_cases=int(self.state.get_artifact(DataIndex).cases.get("train", 0)),
             ensemble=ensemble,
+            min_steps=min_steps_of(self.selection.task),
         )
 
     def _count_proposals_left(self) -> int:
@@ -669,3 +663,20 @@ class PlanSearch:
         while count < MAX_CANDIDATES and self.has_time(self.minutes[0] * (count + 1)):
             count += 1
         return count
+
+
+def _summarize_candidate(candidate: Candidate, samples: SelectionSamples) -> PlanCandidate:
+    """Return a candidate with the uncertainty of its last figure, which is that of its longest training that was measured."""
+    is_measured = bool(candidate.figures)
+    return PlanCandidate(
+        number=candidate.number,
+        source=candidate.source,
+        settings=candidate.settings,
+        minutes=round(candidate.minutes, 3),
+        value=candidate.figures[-1] if is_measured else None,
+        problem=candidate.problem,
+        figures=tuple(candidate.figures),
+        steps=tuple(candidate.steps),
+        interval=(samples.interval(candidate.number) or ()) if is_measured else (),
+        gain=(samples.gain_at_equal_time(candidate.number) or ()) if is_measured else (),
+    )

@@ -14,7 +14,7 @@ from m3b.agents.check_result import CheckResult, Issue, accept, reject
 from m3b.errors import RunFailed, SettingError
 from m3b.isolation import untrusted
 from m3b.metrics import canonical_metric
-from m3b.run.next_steps import MIN_EPOCHS, TrainingAmount
+from m3b.run.next_steps import MAX_AMOUNT, MIN_EPOCHS, TrainingAmount
 from m3b.run.options import MAX_HOURS
 from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.training_overrides import TrainingOverrides, check_overrides, find_plan_differences
@@ -61,10 +61,6 @@ def check_fixed_plan(overrides: TrainingOverrides, work: Path, task: str) -> Che
 
 EPOCH_TIME_MARGIN = 1.25
 """Factor on the expected minutes of the user's epochs, since a busy machine takes longer than was measured."""
-
-
-MAX_AMOUNT = 1e12
-"""Limit of steps, epochs and minutes in a plan.json, which scripts of an agent write; more cannot be meant."""
 
 
 def read_expected_amount(plan: Mapping[str, Any]) -> TrainingAmount | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from m3b.training.plan_table import PLAN_TABLES
+from m3b.training.plan_table import PLAN_TABLES, choose_settings
 
 MIN_SIDE = 28
 """Minimum side of an input that a search makes smaller."""
@@ -79,6 +79,12 @@ SEARCH_SPACES: Mapping[str, Sequence[Dimension]] = {
 """Task -> its dimensions, the most promising first. Which are promising was not compared."""
 COMMON_DIMENSIONS = (Dimension("lr", factors=(3.0, 1 / 3)), Dimension("weight_decay", factors=(5.0, 0.2)))
 """Dimensions of tasks and templates of other packages, as far as their plans have them."""
+
+
+def min_steps_of(task: str) -> int:
+    """Return the steps below which the plan table takes a coarser input or a narrower network; 0 for a task without one."""
+    table = "diagnosis" if SEARCH_SPACES.get(task) is _CLASSIFIERS else task
+    return int(choose_settings(table)["min_steps"]) if table in PLAN_TABLES else 0
 
 
 def list_alternatives(dimension: Dimension, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
