@@ -336,6 +336,7 @@ class ModuleBrief(Summary):
         minutes: maximum duration of one training.
         plan_command: the command that makes the plan, with what the user fixed.
         given_plan: the plan.json that the user gave, as it must be in the working directory; empty if none.
+        searched: settings of plan.json that a search over plans varies after this stage; empty without a search.
         said: role title -> closing remark of the earlier roles.
     """
 
@@ -349,6 +350,7 @@ class ModuleBrief(Summary):
     minutes: float = Field(gt=0, allow_inf_nan=False)
     plan_command: str = ""
     given_plan: dict[str, Any] = Field(default_factory=dict)
+    searched: tuple[str, ...] = ()
     said: dict[str, str] = Field(default_factory=dict)
 
 

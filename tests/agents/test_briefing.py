@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,20 @@ from m3b.agents.briefing import (
 )
 from m3b.agents.proposal_text import describe_proposals
 from m3b.data.cards import Card, card_for_folder
-from m3b.facts import ManifestProposal, SelectionBrief, SurveySummary, TaskProposal
+from m3b.facts import (
+    ManifestProposal,
+    ModuleBrief,
+    PlanCandidate,
+    SearchSummary,
+    SelectionBrief,
+    SurveySummary,
+    TaskProposal,
+)
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.resources import get_resources_folder
 from m3b.tools import Roots, Toolbox, ToolResult
+from m3b.training.search_space import list_searched_keys
 
 REQUEST = "  Tell pneumonia from normal.\nOn X-rays. "
 CHOICE = Selection("Chest X-Ray", "diagnosis", "auroc", "Labels are in cases.csv.", ("normal", "pneumonia"))
@@ -133,6 +143,30 @@ def test_the_plan_is_the_data_engineers(card: Card, look: PreviewTool) -> None:
     assert "Request of the user: Tell pneumonia from normal. On X-rays." in text
     assert "## Typical edits" in text
     assert "## What it expects" not in text, "the index is written by then"
+
+
+def test_the_architect_is_told_which_settings_a_search_compares() -> None:
+    searched = list_searched_keys("diagnosis", ("network.width",))
+    assert searched[:3] == ["lr", "augment", "size"]
+    assert "network.name" not in searched, "it is compared on a GPU alone"
+    briefing = build_module_briefing(CHOICE, DATA, "", 1, "", get_resources_folder(), searched=searched)
+    assert isinstance(briefing.facts, ModuleBrief)
+    assert briefing.facts.searched == tuple(searched)
+    line = next(line for line in briefing.text.splitlines() if line.startswith("A search over plans follows"))
+    assert re.findall("`(.*?)`", line) == searched
+    assert "A search over plans" not in build_module_briefing(CHOICE, DATA, "", 1, "", get_resources_folder()).text
+
+
+@pytest.mark.parametrize(("left", "has_guide"), [(0, False), (2, True)])
+def test_the_settings_are_explained_after_a_search_if_candidates_may_be_proposed(left: int, has_guide: bool) -> None:
+    search = SearchSummary(
+        metric="auroc",
+        candidates=(PlanCandidate(number=1, source="default", value=0.8),),
+        value=0.8,
+        proposals_left=left,
+    )
+    text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, resources=get_resources_folder(), search=search).text
+    assert ("## Settings of plan.json" in text) is has_guide
 
 
 def test_selection_without_other_cards(card: Card, look: PreviewTool) -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from m3b.agents.artifacts import ARTIFACT_CLASSES, parse_give_up
-from m3b.agents.prompts import REQUIRED_SECTIONS, build_system_prompt, read_reflection, read_sections
-from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT, Role
+from m3b.agents.prompts import REQUIRED_SECTIONS, SECOND_TRAINING, build_system_prompt, read_reflection, read_sections
+from m3b.agents.roles import BUILTIN_ROLES, MODEL_TRAINER, SINGLE_AGENT, Role
 from m3b.errors import DataError
 from m3b.resources import get_resources_folder
 from m3b.run.stages import BUILTIN_STAGES
 from m3b.tools import TOOLS
 
 PROMPTS = get_resources_folder() / "prompts"
+LEFT_OUT: tuple[tuple[str, ...], ...] = ((), (SECOND_TRAINING,))
 roles = pytest.mark.parametrize("role", BUILTIN_ROLES, ids=lambda role: role.name)
 
 
@@ -94,6 +95,20 @@ def test_prompts_name_only_tools_that_the_role_has(role: Role) -> None:
 @roles
 def test_reflection_is_a_question(role: Role) -> None:
     assert "?" in read_reflection(PROMPTS, role)
+
+
+def test_a_run_with_a_search_is_told_nothing_of_a_second_training() -> None:
+    for texts in (
+        [build_system_prompt(PROMPTS, BUILTIN_ROLES, with_examples=True, left_out=left_out) for left_out in LEFT_OUT],
+        [read_reflection(PROMPTS, MODEL_TRAINER, left_out) for left_out in LEFT_OUT],
+    ):
+        whole, shortened = texts
+        assert SECOND_TRAINING.casefold() in whole.casefold()
+        assert SECOND_TRAINING.casefold() not in shortened.casefold()
+        assert whole.startswith(shortened[:40])
+        assert shortened.strip()
+    text = build_system_prompt(PROMPTS, [MODEL_TRAINER], with_examples=True, left_out=[SECOND_TRAINING])
+    assert read_sections(PROMPTS / "model_trainer.md")["Example"] in text, "only that part is left out"
 
 
 def test_one_agent_with_all_four_parts() -> None:

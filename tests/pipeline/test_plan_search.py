@@ -12,6 +12,7 @@ from pipeline_kit import REQUEST, TRAIN, actor, check_end, combine_calls, of_kin
 from search_kit import BETTER, BROKEN_FILES, FILES, LOW, LOWER
 
 from m3b import Pipeline, Result, TrainingOverrides, resume, verify
+from m3b.agents.prompts import SECOND_TRAINING
 from m3b.data.synthetic import make_chest
 from m3b.errors import OptionError
 from m3b.events import CandidateMeasured, CandidateStarted, Event, RunStarted
@@ -19,10 +20,12 @@ from m3b.facts import SearchSummary
 from m3b.run.options import Options
 from m3b.run.plan_search import list_rung_minutes
 from m3b.run.training_checks import describe_short_search
+from m3b.training.search_space import list_searched_keys
 
 pytest.importorskip("optuna")
 MODULE = [combine_calls(write(FILES), script("python plan.py")), say("The project is in place.")]
 ONE_RUNG: dict[str, Any] = {"hours": 5.0, "train_minutes": 2.0}
+MODEL_ROLES = ("module_architect", "model_trainer")
 TWO_RUNGS: dict[str, Any] = {"hours": 5.0, "train_minutes": 9.0}
 """Candidates get a third of the last training, or a ninth and a third. This project trains in no time, so that none is cut off."""
 
@@ -108,6 +111,12 @@ def test_the_trainer_reads_the_table(searched: Result) -> None:
     prompt = of_kind(Path(searched.run_dir), "prompt", "model_trainer")[-1]
     assert prompt["facts"][0]["search"] == read_summary(Path(searched.run_dir)).to_json()
     assert "2 | search table of the task | 3 min | 100 (too few) | auroc" in prompt["text"]
+
+
+def test_the_agents_are_told_of_the_search(searched: Result) -> None:
+    architect, trainer = (of_kind(Path(searched.run_dir), "prompt", name)[-1] for name in MODEL_ROLES)
+    assert architect["facts"][0]["searched"] == list_searched_keys("diagnosis")
+    assert SECOND_TRAINING not in trainer["system"]
 
 
 def test_the_trainer_proposes_candidates(tmp_path: Path, spots: Path) -> None:

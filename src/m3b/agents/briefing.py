@@ -308,6 +308,7 @@ def build_module_briefing(
     request: str = "",
     plan_command: str = "",
     given_plan: Mapping[str, Any] = MappingProxyType({}),
+    searched: Sequence[str] = (),
 ) -> Briefing:
     """Return the briefing of the Module Architect: the data, the training time, and the guide of the template.
 
@@ -320,6 +321,7 @@ def build_module_briefing(
         request: the user's request.
         plan_command: the command that makes the plan, if the user fixed parts of it.
         given_plan: a whole plan.json of the user.
+        searched: settings of plan.json that a search over plans varies after this stage; empty without a search.
     """
     default_template, *other_templates = list_templates_for(resources / "templates", get_family(selection.task))
     template = f"templates/{default_template}"
@@ -333,6 +335,7 @@ def build_module_briefing(
             *_quote_remarks(closing_remarks),
             f"Training time: {minutes:g} min on {device}.",
             *_describe_fixed_plan(plan_command, given_plan),
+            *_describe_searched_settings(searched),
             f"## Template resources/{template}\n{guide}",
             *(
                 [
@@ -356,9 +359,21 @@ def build_module_briefing(
         minutes=minutes,
         plan_command=plan_command,
         given_plan=dict(given_plan),
+        searched=tuple(searched),
         said=dict(closing_remarks),
     )
     return Briefing(text, facts)
+
+
+def _describe_searched_settings(searched: Sequence[str]) -> list[str]:
+    """Return the sentence on a search that follows, for the agent; nothing without one."""
+    if not searched:
+        return []
+    return [
+        "A search over plans follows: your plan is its start, and it compares other values of "
+        f"{', '.join(f'`{key}`' for key in searched)} with it, as far as the plan has them; leave these as plan.py makes them, "
+        "unless they are wrong for this data."
+    ]
 
 
 def _describe_fixed_plan(plan_command: str, given_plan: Mapping[str, Any]) -> list[str]:
@@ -390,7 +405,7 @@ def build_model_briefing(
 
     Args:
         closing_remarks: as in `build_module_briefing`.
-        resources: folder with the template whose settings are explained.
+        resources: folder with the template whose settings are explained, unless a search has left nothing to change.
         search: the search over plans, if there was one; `module` has the plan that it selected.
     """
     before, after = module.overfit
@@ -402,7 +417,7 @@ def build_model_briefing(
             f"{_describe_plan(module, ' that the search selected' if search else '')}",
             f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} min and stops by itself.",
-            *read_settings_guide(resources, selection.task),
+            *([] if search and not search.proposals_left else read_settings_guide(resources, selection.task)),
             *_quote_remarks(closing_remarks, ", before the search" if search else ""),
             *_describe_search_result(search),
             "Propose candidates, or train, export, and hand over."

@@ -10,6 +10,8 @@ from m3b.agents.roles import BUILTIN_ROLES, Role
 from m3b.errors import DataError
 
 REQUIRED_SECTIONS = ("Role", "Task", "Example", "Reflection")
+SECOND_TRAINING = "Second training"
+"""Heading of the parts on a second training, which runs with a search over plans do not have."""
 
 
 def read_sections(file: Path) -> dict[str, str]:
@@ -37,6 +39,7 @@ def build_system_prompt(
     with_examples: bool,
     extra_prompts: Path | None = None,
     tool_prompts: Sequence[str] = (),
+    left_out: Sequence[str] = (),
 ) -> str:
     """Return the system prompt of one role, or of one agent with several roles.
 
@@ -44,6 +47,7 @@ def build_system_prompt(
         folder: holds `common.md` and one file for each role.
         extra_prompts: a folder of additional texts with the same file names; each is appended to the prompt it adds to.
         tool_prompts: names of files in `folder` on tools that only some runs have; they come last.
+        left_out: headings (`## ...`) of parts that do not hold in this run.
         with_examples: whether the worked example is included (False is the paper's few-shot ablation).
     """
     parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _read_extra_prompt(extra_prompts, "common")]
@@ -54,7 +58,7 @@ def build_system_prompt(
         )
     for role in roles:
         heading = f"# {role.title}\n" if len(roles) > 1 else ""
-        role_prompt = _role_prompt(folder, role, with_examples=with_examples)
+        role_prompt = _drop_parts(_role_prompt(folder, role, with_examples=with_examples), left_out)
         parts.append(f"{heading}{role_prompt}{_read_extra_prompt(extra_prompts, role.name)}".strip())
     parts += [(folder / name).read_text(encoding="utf-8").strip() for name in tool_prompts]
     return "\n\n".join(parts)
@@ -67,6 +71,14 @@ def _role_prompt(folder: Path, role: Role, *, with_examples: bool) -> str:
     section_texts = read_sections(folder / f"{role.name}.md")
     example = f"\n\n## Example of the work\n{section_texts['Example']}" if with_examples else ""
     return f"{section_texts['Role']}\n\n{section_texts['Task']}{example}"
+
+
+def _drop_parts(text: str, headings: Sequence[str]) -> str:
+    """Return a text without the parts that have one of these headings of the second level."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(
+        part for part in parts if part.partition("\n")[0].removeprefix("## ").strip() not in headings
+    ).strip()
 
 
 def _is_user_role(folder: Path, role: Role) -> bool:
@@ -85,8 +97,12 @@ def _read_extra_prompt(extra_prompts: Path | None, name: str) -> str:
     return f"\n\n{file.read_text(encoding='utf-8').strip()}" if file and file.is_file() else ""
 
 
-def read_reflection(folder: Path, role: Role) -> str:
-    """Return the reflection prompt, sent once if an artifact is accepted with warnings; '' for none."""
+def read_reflection(folder: Path, role: Role, left_out: Sequence[str] = ()) -> str:
+    """Return the reflection prompt, sent once if an artifact is accepted with warnings; '' for none.
+
+    Args:
+        left_out: as in `build_system_prompt`.
+    """
     if _is_user_role(folder, role):
         return role.reflection.strip()
-    return read_sections(folder / f"{role.name}.md")["Reflection"]
+    return _drop_parts(read_sections(folder / f"{role.name}.md")["Reflection"], left_out)

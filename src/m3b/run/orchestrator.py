@@ -365,7 +365,9 @@ class StageRunner:
     def _make_agent(self, tool_role: Role, role: Role) -> Agent:
         services = self.services
         reflection = (
-            prompts.read_reflection(services.workspace.root / "prompts", role) if services.options.reflect else ""
+            prompts.read_reflection(services.workspace.root / "prompts", role, _list_prompt_parts_left_out(services))
+            if services.options.reflect
+            else ""
         )
         return Agent(
             llm=services.get_metered_llm(role.name),
@@ -397,6 +399,7 @@ class StageRunner:
                 with_examples=self.services.options.examples,
                 extra_prompts=workspace.prompts,
                 tool_prompts=[VIEW_PROMPT] if VIEW_TOOL in agent.allowed_tools else [],
+                left_out=_list_prompt_parts_left_out(self.services),
             )
             if played_roles
             else ""
@@ -411,6 +414,11 @@ class StageRunner:
             agent.conversation = Conversation.from_events([event])
         else:
             agent.conversation.add_user_text(event.text, event.facts)
+
+
+def _list_prompt_parts_left_out(services: RunServices) -> tuple[str, ...]:
+    """Return the headings of parts of prompts that do not hold in this run: after a search there is no second training."""
+    return () if services.options.hours is None else (prompts.SECOND_TRAINING,)
 
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:

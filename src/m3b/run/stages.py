@@ -51,9 +51,10 @@ from m3b.run.training_checks import (
     extend_minutes,
     write_plan_minutes,
 )
-from m3b.run.training_overrides import to_plan_command
+from m3b.run.training_overrides import to_plan_command, to_settings
 from m3b.run.visible_names import check_visible_names
 from m3b.tools import TOOLS
+from m3b.training.search_space import list_searched_keys
 
 if TYPE_CHECKING:
     from m3b.llm import LLM
@@ -379,6 +380,7 @@ class ModuleStage(Stage[TrainingModule]):
             services.request,
             to_plan_command(overrides, task, minutes, seed) if has_fixed_plan else "",
             overrides.plan if isinstance(overrides.plan, Mapping) else {},
+            [] if services.options.hours is None else list_searched_keys(task, tuple(to_settings(overrides, task))),
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:

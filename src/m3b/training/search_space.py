@@ -87,6 +87,16 @@ def min_steps_of(task: str) -> int:
     return int(choose_settings(table)["min_steps"]) if table in PLAN_TABLES else 0
 
 
+def list_searched_keys(task: str, fixed: Sequence[str] = ()) -> list[str]:
+    """Return the settings that a search varies on any machine, before there is a plan that decides which of them it has.
+
+    Args:
+        fixed: settings that the user fixed.
+    """
+    keys = (dimension.key for dimension in SEARCH_SPACES.get(task, COMMON_DIMENSIONS) if not dimension.conditions)
+    return [key for key in dict.fromkeys(keys) if not any(is_same_branch(key, name) for name in fixed)]
+
+
 def list_alternatives(dimension: Dimension, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the settings by which a plan moves along a dimension; empty if the plan has no such setting, or no other value."""
     if dimension.key == "augment":
