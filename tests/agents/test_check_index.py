@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.index import check_index
+from m3b.agents.artifacts import DataIndex, Selection, find_json_object
+from m3b.agents.checks.index import CLASS_NAMES_KEY, check_index
 from m3b.agents.checks.index_lock import sha256_or_missing
 from m3b.errors import DataRejected
 
@@ -76,8 +76,7 @@ def test_a_small_test_part_of_the_sets_own_split_is_no_warning(tmp_path: Path) -
         del test[2:]
 
     work = make_work(tmp_path, change=take)
-    (work / "Datapath" / "manifest.json").write_text('{"split": {"value": "{folder0}"}}')
-    assert check_index(work, CHOICE).warnings == ()
+    assert check_index(work, CHOICE, manifest={"split": {"value": "{folder0}"}}).warnings == ()
 
 
 @pytest.mark.parametrize("patients", [3, 9])
@@ -198,5 +197,35 @@ def test_classes_may_be_inflected_otherwise_than_in_the_selection(tmp_path: Path
         (("polyp", "polyps"), False),
         (("polyp", "cell"), False),
     ):
+        selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=classes)
+        assert check_index(work, selection).is_accepted is is_accepted, classes
+
+
+@pytest.mark.parametrize(
+    ("manifest", "classes", "is_offered"),
+    [(None, ("healthy", "ill"), False), ({}, ("healthy", "ill"), True), ({}, ("healthy", "ill", "dead"), False)],
+    ids=str,
+)
+def test_names_of_as_many_classes_can_be_given_to_a_manifest(
+    tmp_path: Path, manifest: dict[str, Any] | None, classes: tuple[str, ...], is_offered: bool
+) -> None:
+    selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=classes)
+    (issue,) = check_index(make_work(tmp_path), selection, manifest=manifest).issues
+    assert issue.code == "other_classes"
+    assert (CLASS_NAMES_KEY in issue.agent_message) is is_offered
+    assert CLASS_NAMES_KEY not in issue.user_message
+    if is_offered:
+        assert find_json_object(issue.agent_message, CLASS_NAMES_KEY)[CLASS_NAMES_KEY].keys() == {"a", "b"}
+
+
+def test_classes_may_be_numbered_otherwise_than_in_the_selection(tmp_path: Path) -> None:
+    """`KL grade 0` of the selection beside the folder `0` cost a second manifest."""
+    work = make_work(tmp_path)
+    names = {"a": "0", "b": "1"}
+    train, test = (json.loads((work / f"Datapath/{part}.json").read_text()) for part in ("train", "test"))
+    for record in (*train, *test):
+        record["labels"] = [names[label] for label in record["labels"]]
+    write(work, train, test, {"0": 0, "1": 1})
+    for classes, is_accepted in ((("KL grade 0", "KL grade 1"), True), (("KL grade 1", "KL grade 2"), False)):
         selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=classes)
         assert check_index(work, selection).is_accepted is is_accepted, classes

@@ -294,6 +294,33 @@ def test_other_classes_than_selected(build) -> None:
     check_end(result, "failed", "dull, shiny", "plain, spot")
 
 
+def test_classes_are_renamed_without_another_manifest(build) -> None:
+    """The manifest is copied once; a reply with names that do not fit is refused, the next one renames the classes."""
+    copy = call("copy_files", source="Datapath/proposals/1.json", destination="Datapath/manifest.json")
+    result = build(
+        selection=[choice("spots", classes=["shiny", "dull"])],
+        index=[
+            copy,
+            say("The folders are the classes."),
+            say(json.dumps({"class_names": {"plain": "dull"}})),
+            say("As before: " + json.dumps({"class_names": {"plain": "dull", "spot": "shiny"}})),
+        ],
+        module=[llm_error(LLMError, STOP)],
+    )
+    index, run = indexed(result), Path(result.run_dir)
+    assert index["classes"] == ["dull", "shiny"]
+    assert json.loads((run / "manifest.json").read_text())["labels"]["classes"] == {
+        "dull": ["plain"],
+        "shiny": ["spot"],
+    }
+    codes = [
+        message["facts"][0]["codes"]
+        for message in of_kind(run, "message", "data_engineer")
+        if message["facts"] and message["facts"][0]["kind"] == "rejection"
+    ]
+    assert codes == [["other_classes"], ["class_names_unusable"]]
+
+
 def test_the_same_image_in_two_classes(tmp_path: Path, build) -> None:
     folder = make_spots(tmp_path / "spots", patients=60)
     shutil.copy(folder / "plain" / "p000.png", folder / "spot" / "p001.png")

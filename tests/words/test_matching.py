@@ -17,6 +17,7 @@ import pytest
 from m3b.dataset.words import (
     MATCH_SCORE,
     Lexicon,
+    are_same_numbers,
     are_same_words,
     get_lexicon,
     is_negative,
@@ -259,3 +260,37 @@ def test_a_name_is_the_same_in_another_inflection(plural: Callable[[str], str]) 
 def test_names_of_other_words_or_numbers_are_not_the_same() -> None:
     for first, second in (("grade 1", "grade 2"), ("left kidney", "kidney"), ("nodule", "no nodule"), ("", "")):
         assert not are_same_words(first, second)
+
+
+WORDS = ("grade", "KL", "Kellgren-Lawrence grade", "stage", "BI-RADS", "Stufe", "级")
+MEANINGS = ("none", "doubtful", "mild", "moderate", "severe", "end-stage", "healed")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numbered_names_are_the_same_by_their_numbers(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    start, count = int(draw.integers(0, 3)), int(draw.integers(2, 6))
+    numbers = list(range(start, start + count))
+    word, other_word = draw.choice(WORDS, 2, replace=False)
+    forms = [
+        [f"{number}" for number in numbers],
+        [f"{word} {number}" for number in numbers],
+        [f"{other_word}{number:02d}" for number in numbers],
+    ]
+    with_meaning = [f"{number} ({meaning})" for number, meaning in zip(numbers, MEANINGS, strict=False)]
+    shuffled = draw.permutation(with_meaning).tolist()
+    for form in forms:
+        assert all(are_same_numbers(form, other) for other in (*forms, with_meaning, shuffled))
+        assert not are_same_numbers(form, [f"{word} {number + 1}" for number in numbers]), "counted from another number"
+        assert not are_same_numbers(form, form[:-1])
+        assert not are_same_numbers(form, list(MEANINGS[:count]))
+        assert not are_same_numbers(form, [f"{number}-{number + 1} points" for number in numbers])
+    mirrored = [f"{number} {meaning}" for number, meaning in zip(numbers, reversed(MEANINGS), strict=False)]
+    assert not are_same_numbers(with_meaning, mirrored), "two lists of words may contradict each other"
+
+
+def test_a_single_number_or_a_decimal_names_no_class() -> None:
+    assert not are_same_numbers(["1"], ["lesion 1"])
+    assert not are_same_numbers(["1.5", "2.5"], ["1.5 mm", "2.5 mm"])
+    assert not are_same_numbers(["1", "1"], ["1", "2"])
+    assert not are_same_numbers([], [])

@@ -68,7 +68,7 @@ def validate_index(
     if services.labelling is not None:
         services.labelling.restore_mask_list()
     closing_text = keep_reasons(services, closing_text)
-    origin = execute_manifest(services, selection, overrides)
+    origin = execute_manifest(services, selection, overrides, closing_text)
     if isinstance(origin, CheckResult):
         return origin
     services.emit(StepStarted("auditing the data"))
@@ -84,6 +84,7 @@ def validate_index(
             closing_text=closing_text,
             on_progress=lambda done, total: services.emit(ScriptOutput(0, f"audit: {done} of {total} images")),
             reader=services.executor.get_checking_reader(),
+            manifest=origin.manifest,
         )
         _publish_audit(services, frozen)
         if not check_result.is_accepted:

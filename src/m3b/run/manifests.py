@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, reject
+from m3b.agents.checks.index import CLASS_NAMES_KEY
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH, PROPOSALS_FOLDER
 from m3b.errors import DataError, DataRejected
@@ -60,11 +61,12 @@ EDIT_HINT = f"Edit {MANIFEST_PATH} (or copy another of {PROPOSALS_FOLDER}/), or 
 
 
 def execute_manifest(
-    services: RunServices, selection: Selection, overrides: Overrides | None
+    services: RunServices, selection: Selection, overrides: Overrides | None, closing_text: str = ""
 ) -> IndexOrigin | CheckResult:
     """Write the index files by the manifest that was handed over, if any; return a rejection if that fails.
 
     Args:
+        closing_text: of the agent; it may rename the classes of the manifest.
         overrides: what the user fixed of the manifest; a whole manifest is executed whatever an agent wrote.
     """
     work, card = services.folder.work, services.card_of(selection)
@@ -83,6 +85,13 @@ def execute_manifest(
                 "manifest_unreadable",
             )
         )
+    if user_manifest is None and (names := find_json_object(closing_text, CLASS_NAMES_KEY)):
+        try:
+            manifest = rename_classes(manifest, names[CLASS_NAMES_KEY])
+        except ValueError as error:
+            agent_message = f"{CLASS_NAMES_KEY} cannot be used: {error}. Correct it, or edit {MANIFEST_PATH}."
+            return reject(Issue(agent_message, "The classes of the manifest were not renamed.", "class_names_unusable"))
+        write_atomic(work, MANIFEST_PATH, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
     job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(work), "manifest": manifest}
     answer = ask_reader(services, job, card.path)
     if answer.get("hopeless"):
@@ -99,6 +108,58 @@ def execute_manifest(
         return IndexOrigin(ORIGIN_GIVEN, answer)
     is_proposed = manifest in load_survey_file(services.folder, PROPOSALS_FILE, [])
     return IndexOrigin(ORIGIN_PROPOSED if is_proposed else ORIGIN_EDITED, answer)
+
+
+CLASS_KEYS = {"labels": ("classes", "columns"), "masks": ("classes", "per_file", "layers"), "boxes": ("classes",)}
+"""Part of a manifest -> its objects whose keys are names of classes."""
+MAX_CLASS_NAME_CHARS = 200
+
+
+def rename_classes(manifest: Any, names: Any) -> Any:
+    """Return a manifest (JSON values) whose classes have other names; unchanged if they have these names already.
+
+    Args:
+        names: name in the manifest -> new name, for each class.
+
+    Raises:
+        ValueError: the names are not those of the classes of the manifest, or no two new ones may be told apart.
+    """
+    if not isinstance(manifest, dict) or not isinstance(names, dict):
+        raise ValueError("it must be an object: name in the manifest -> new name")
+    is_text = all(isinstance(name, str) and 0 < len(name.strip()) <= MAX_CLASS_NAME_CHARS for name in names.values())
+    if not is_text or len({str(name).strip().casefold() for name in names.values()}) < len(names):
+        raise ValueError("each new name must be a text, and another one than those of the other classes")
+    new_names = {old: new.strip() for old, new in names.items()}
+    parts = {name: part for name in CLASS_KEYS if isinstance(part := manifest.get(name), dict)}
+    classes = {name: _list_class_names(name, part) for name, part in parts.items()}
+    renamed = [name for name, available in classes.items() if set(available) == set(new_names)]
+    if not renamed and any(set(available) == set(new_names.values()) for available in classes.values()):
+        return manifest
+    if not renamed:
+        known = next((available for available in classes.values() if available), [])
+        raise ValueError(
+            f"the classes of the manifest are {', '.join(known) or 'not named in it'}; name each of them once"
+        )
+    return {**manifest, **{name: _rename_keys(name, parts[name], new_names) for name in renamed}}
+
+
+def _list_class_names(name: str, part: Mapping[str, Any]) -> list[str]:
+    sources = [part.get(key) for key in (("columns", "classes") if name == "labels" else ("classes",))]
+    return next((list(source) for source in sources if isinstance(source, dict) and source), [])
+
+
+def _rename_keys(name: str, part: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a part of a manifest whose classes have other names; a class that stands for its own text in the data keeps that text."""
+    by_file = any(part.get(key) for key in ("per_file", "layers")) or part.get("above") is not None
+    needs_no_codes = name == "masks" and by_file
+    changed = dict(part)
+    for key in CLASS_KEYS[name]:
+        if isinstance(values := part.get(key), dict):
+            changed[key] = {
+                new_names.get(old, old): value if value or key != "classes" or needs_no_codes else [old]
+                for old, value in values.items()
+            }
+    return changed
 
 
 def explain_manifest(services: RunServices, selection: Selection, content: bytes) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, accept, quote_agent, reject, strip_agent_instructions
@@ -19,7 +20,7 @@ from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.dataset.audit.registry import are_installed
 from m3b.dataset.jobs import MANIFEST_PATH
-from m3b.dataset.words import are_same_words
+from m3b.dataset.words import are_same_numbers, are_same_words
 from m3b.errors import DataError, DataRejected, DecisionNeeded
 from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
@@ -49,6 +50,7 @@ def check_index(
     max_seconds: float = 120.0,
     on_progress: Callable[[int, int], None] | None = None,
     reader: Reader | None = None,
+    manifest: Mapping[str, Any] | None = None,
 ) -> CheckResult:
     """Accept an index that fits the task's schema, whose images and masks open and match, and that separates patients.
 
@@ -61,6 +63,7 @@ def check_index(
         request: the user's request, with which the classes are compared.
         closing_text: the agent's closing text; if no index was written, `{"unusable": "<why>"}` in it declares the data
             unusable, and `{"undecided": "<question>"}` ends the run with a question.
+        manifest: from which m3b made the index; None if a script did.
     """
     with contextlib.suppress(OSError):
         (work / AUDIT_FILE).unlink()  # it was written by an earlier audit or by a script
@@ -75,7 +78,9 @@ def check_index(
         return _reject_links(links, len(index.all_images))
     if problem := _find_class_mismatch(index, selection):
         user_message = f"The index that was written has other classes than those requested: {problem}"
-        return reject(Issue(problem, user_message, "other_classes"))
+        return reject(
+            Issue(f"{problem} {_explain_renaming(index, selection, manifest)}", user_message, "other_classes")
+        )
     index_request = IndexRequest(request, selection.metric)
     if reader is not None and is_installed(kinds.of(index.task)) and are_installed():
         audit = reader.run_job(
@@ -93,7 +98,7 @@ def check_index(
         is_data_problem = any(finding.code in DATA_PROBLEM_CODES for finding in findings)
         return reject(*map(_issue_from_finding, findings), end_error=DataRejected if is_data_problem else None)
     unfixable = {*UNFIXABLE_CODES}
-    if _keeps_own_split(work):
+    if _keeps_own_split(manifest):
         unfixable |= {"small_test", "class_rare_test"}
     elif len(index.test) >= SUFFICIENT_TEST_SHARE * len(index.records):
         unfixable.add("small_test")
@@ -101,13 +106,10 @@ def check_index(
     return accept(_make_artifact(work, index, audit), *map(_format_finding, fixable))
 
 
-def _keeps_own_split(work: Path) -> bool:
+def _keeps_own_split(manifest: Mapping[str, Any] | None) -> bool:
     """Whether the manifest takes the data set's own split, whose test part no other index would enlarge."""
-    try:
-        manifest = json.loads((work / MANIFEST_PATH).read_text(encoding="utf-8"))
-        return bool(manifest["split"].get("value") or manifest["split"].get("test_images"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    split = (manifest or {}).get("split")
+    return isinstance(split, Mapping) and bool(split.get("value") or split.get("test_images"))
 
 
 def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> CheckResult:
@@ -180,12 +182,24 @@ def _find_class_mismatch(index: Index, selection: Selection) -> str:
     requested, names = {name.lower() for name in selection.classes}, {name.lower() for name in index.classes}
     pairs = [(wanted, name) for wanted in requested for name in names if are_same_words(wanted, name)]
     is_inflected = len(pairs) == len(requested) == len(names) == len(dict(pairs)) == len(set(dict(pairs).values()))
-    if requested != names and not is_inflected:
-        return (
-            f"label_dict.json names {', '.join(index.classes)}; the selection asks for {', '.join(selection.classes)}. "
-            "Use exactly these names."
-        )
-    return ""
+    if requested == names or is_inflected or are_same_numbers(selection.classes, index.classes):
+        return ""
+    return f"label_dict.json names {', '.join(index.classes)}; the selection asks for {', '.join(selection.classes)}."
+
+
+CLASS_NAMES_KEY = "class_names"
+"""Key of the closing text under which a Data Engineer gives other names for the classes of a manifest."""
+
+
+def _explain_renaming(index: Index, selection: Selection, manifest: Mapping[str, Any] | None) -> str:
+    """Return what the agent does about classes of other names: the fewest steps that its index allows."""
+    if manifest is None or len(index.classes) != len(selection.classes):
+        return "Use exactly these names."
+    names = json.dumps(dict.fromkeys(index.classes, "<its name in the selection>"), ensure_ascii=False)
+    return (
+        f'If they mean the same classes, write no other manifest: reply with {{"{CLASS_NAMES_KEY}": {names}}}, and m3b renames them '
+        "in the manifest. Else write one with exactly these names."
+    )
 
 
 def _make_artifact(work: Path, index: Index, audit: Audit) -> DataIndex:

@@ -4,6 +4,7 @@ from m3b.dataset.words.lexicon import Concept, Lexicon, get_lexicon, make_lexico
 from m3b.dataset.words.matching import (
     MATCH_SCORE,
     Assignment,
+    are_same_numbers,
     are_same_words,
     is_negative,
     match_classes,
@@ -20,6 +21,7 @@ __all__ = [
     "FolderWords",
     "Lexicon",
     "RequestClaims",
+    "are_same_numbers",
     "are_same_words",
     "contradictions",
     "get_lexicon",

@@ -56,6 +56,9 @@ _MAX_LETTERS = 3
 """Letters of a short form that stands for a word by letters of it alone."""
 _MAX_NAME = 200
 """Characters of a name that are compared."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_MAX_DIGITS = 9
+"""Digits of a number that names a class."""
 _LIST_ITEM = re.compile(r"\s*(\d+)\s*[.):]\s*(?=[^\W\d])")
 """The number before a name in a list: `2. Oedema`."""
 
@@ -337,6 +340,31 @@ def are_same_words(first: str, second: str) -> bool:
     return len(pairs[0]) == len(pairs[1]) > 0 and all(
         one == other or _have_equal_stem(one, other) for one, other in zip(*pairs, strict=True)
     )
+
+
+def are_same_numbers(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Return whether two lists name the same numbered classes: `0`, `1`, `2` and `KL grade 0`, `KL grade 1`, `KL grade 2`.
+
+    The names of one list differ by a whole number alone, and each name of the other has one of these numbers and no other.
+    """
+    numbered = [_split_numbers(names) for names in (first, second)]
+    if not all(numbered) or len(first) < 2:
+        return False
+    (first_numbers, first_words), (second_numbers, second_words) = ([*zip(*pairs, strict=True)] for pairs in numbered)
+    is_distinct = len(set(first_numbers)) == len(first) == len(second)
+    differ_by_number = 1 in (len(set(first_words)), len(set(second_words)))
+    return is_distinct and differ_by_number and set(first_numbers) == set(second_numbers)
+
+
+def _split_numbers(names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number of each name and its other letters; nothing if a name has no whole number, or several."""
+    pairs = []
+    for name in names:
+        numbers = _NUMBER.findall(name)
+        if len(numbers) != 1 or not numbers[0].isdecimal() or len(numbers[0]) > _MAX_DIGITS:
+            return []
+        pairs.append((int(numbers[0]), re.sub(r"[\W\d_]+", "", name).casefold()))
+    return pairs
 
 
 def _have_equal_stem(first: str, second: str) -> bool:
