@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from m3b.agents.briefing import (
     build_module_briefing,
     build_selection_briefing,
 )
-from m3b.agents.proposal_text import describe_proposals
+from m3b.agents.proposal_text import describe_proposals, format_survey_lines
 from m3b.data.cards import Card, card_for_folder
 from m3b.facts import (
     ManifestProposal,
@@ -128,6 +129,21 @@ def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Pr
     assert briefing.facts.cards[0].read == read
 
 
+def test_a_long_title_leaves_the_open_question_whole(card: Card, look: PreviewTool) -> None:
+    """Both shared the characters of a line, so that `open: Classes ...` was all of the question."""
+    question = "Classes by {folder2} fits weakly (score 0.42). Take it as it is?"
+    long_question = " ".join(f"word{number}" for number in range(90))
+    for text, expected in ((question, question), (long_question, "more words)")):
+        proposal = TaskProposal(task="grading", title="cases " * 90, score=0.4, insufficient=text)
+        [line] = format_survey_lines(SurveySummary(readings=(proposal,)))
+        title, _, caveat = line.partition("; open: ")
+        assert caveat.endswith(expected)
+        assert "more words)" in title
+    shown, count = caveat.partition(" ... (")[0].split(), int(caveat.partition(" ... (")[2].split()[0])
+    assert shown == long_question.split()[: len(shown)]
+    assert len(shown) + count == 90
+
+
 def test_the_trainer_is_told_what_may_be_set(card: Card, look: PreviewTool) -> None:
     text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, resources=get_resources_folder()).text
     assert "## Settings of plan.json" in text
@@ -215,6 +231,17 @@ def test_model(card: Card, look: PreviewTool) -> None:
     assert "from 0.701 to 0.021" in text
     assert "321 for training" in text
     assert "80" not in text, "the test split is nobody's business"
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_folded"),
+    [({}, False), ({"folds": 1}, False), ({"folds": 5}, True), ({"folds": 5, "cross_validation": False}, False)],
+    ids=str,
+)
+def test_the_trainer_is_told_how_cases_are_held_out(plan: dict[str, Any], is_folded: bool) -> None:
+    text = build_model_briefing(CHOICE, DATA, replace(MODULE, plan=plan), 7.5).text
+    assert ("each of 5 networks" in text) is is_folded
+    assert ("a validation part" in text) is not is_folded
 
 
 def test_what_earlier_roles_said_is_passed_on_and_cut(card: Card) -> None:

@@ -18,6 +18,7 @@ from m3b.agents.search_table import (
     describe_search,
     describe_selection,
     describe_training_time,
+    format_settings,
     list_short_trainings,
     list_uncertain_gains,
 )
@@ -49,6 +50,16 @@ def split_rows(text: str) -> list[list[str]]:
 
 def list_outcomes(summary: SearchSummary) -> list[str]:
     return [describe_outcome(candidate, summary) for candidate in summary.candidates]
+
+
+def test_settings_that_do_not_fit_are_counted() -> None:
+    settings = {f"augment.setting_{number}": 0.25 for number in range(20)}
+    *shown, rest = format_settings(settings).split(", ")
+    assert shown == [f"{key}=0.25" for key in list(settings)[: len(shown)]]
+    assert rest == f"and {20 - len(shown)} more"
+    assert 0 < len(", ".join(shown)) <= 160
+    assert format_settings({"lr": 0.1, "size": [8, 8]}) == "lr=0.1, size=[8, 8]"
+    assert format_settings({}) == "the plan unchanged"
 
 
 @pytest.mark.parametrize("stopped", list(STOP_REASONS))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from m3b.errors import RunCancelled
-from m3b.markup.formatting import cut_middle, format_duration, format_size, format_time, shorten
+from m3b.markup.formatting import cut_at_word, cut_middle, format_duration, format_size, format_time, shorten
 from m3b.metrics import ClassificationCase
 from m3b.report import write_report
 from m3b.tasks.diagnosis import score_diagnosis
@@ -259,3 +259,7 @@ def test_words() -> None:
     assert format_time(1_700_000_000) == "2023-11-14 22:13:20 UTC"
     assert len(shorten("a " * 500)) == 160
     assert "8,000 characters left out" in cut_middle("x" * 10_000)
+    assert cut_at_word("one two  three", 13) == "one two three"
+    assert cut_at_word("one two three", 12) == "one two ... (1 more word)"
+    assert cut_at_word("one two three", 7) == "one two ... (1 more word)"
+    assert cut_at_word("中" * 30, 20) == "中" * 20 + "... (10 more characters)"

@@ -152,7 +152,8 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
     run("example/make_example.py", "--cases", "60")
     run("plan.py", "--set", "folds=4")
     code = (
-        "import json; from m3b.training.diagnosis.dataset import build_datasets; plan = json.load(open('plan.json'))\n"
+        "import json; from m3b.training.diagnosis.dataset import build_datasets, describe_parts\n"
+        "plan = json.load(open('plan.json'))\n"
         "seen = []\n"
         "for fold in range(4):\n"
         "    train, valid = build_datasets(plan, fold)\n"
@@ -162,6 +163,11 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
         "    seen += [r['image_path'] for r in valid.records]\n"
         "counts = [seen.count(path) for path in set(seen)]; assert len(counts) == 48\n"
         "assert set(counts) == {1, 4}, 'every fold holds out the cases on which networks are compared'\n"
+        "shared, own = counts.count(4), len(valid) - counts.count(4); assert valid.shared_cases == shared\n"
+        "assert f'{len(valid)} validation cases ({own} of its fold, {shared} ' in describe_parts(train, valid)\n"
+        "train, valid = build_datasets({**plan, 'folds': 1})\n"
+        "assert describe_parts(train, valid) == f'{len(train)} training cases, {len(valid)} validation cases'\n"
+        "valid = build_datasets(plan, 3)[1]\n"
         "import numpy as np\nfrom m3b.training.diagnosis import train as training\n"
         "few = valid.labels[valid.rows]; assert few.sum(axis=0).max() < 10\n"
         "assert training.has_too_few_cases(few), 'the best epoch of a dozen cases was the second of 48'\n"

@@ -21,6 +21,9 @@ def test_the_fewer_the_epochs_the_less_images_are_altered(thrift: ModuleType, ep
     assert plan["augment"]["flip"] == ["h"], "mirroring is no matter of strength"
     assert plan["augment"]["zoom"] == pytest.approx(zoom, abs=1e-3)
     assert bool(messages) == (epochs < 200)
+    if messages:
+        zoom_text, rotate_text = (f"{key} {plan['augment'][key]:g}" for key in ("zoom", "rotate"))
+        assert f"{zoom_text}, {rotate_text}" in messages[0], "the values themselves, not only a share"
 
 
 def test_alterations_that_were_set_stay(thrift: ModuleType) -> None:

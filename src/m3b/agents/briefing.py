@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
 
@@ -38,6 +37,7 @@ from m3b.facts import (
     SurveySummary,
     TaskOption,
 )
+from m3b.markup.formatting import cut_at_word
 from m3b.request_words import fold_accents
 from m3b.tasks import find_requested_task, get_family, list_families
 from m3b.tasks.templates import list_templates_for
@@ -330,7 +330,7 @@ def build_module_briefing(
         [
             "Stage: module",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {_describe_classes(index)}.",
-            *([f"Request of the user: {shorten(request, MAX_REMARK_CHARS, placeholder=' ...')}"] if request else []),
+            *([f"Request of the user: {cut_at_word(request, MAX_REMARK_CHARS)}"] if request else []),
             f"Data: {audit_text}{_describe_left_out(index)}",
             *_quote_remarks(closing_remarks),
             f"Training time: {minutes:g} min on {device}.",
@@ -415,7 +415,7 @@ def build_model_briefing(
             f"Task: {selection.task}; metric: {selection.metric}; classes: {to_one_line(', '.join(index.classes)) or 'none'}.",
             f"The project is in place: plan.json, plan.py, train.py, export.py.{_describe_check(module, search)}"
             f"{_describe_plan(module, ' that the search selected' if search else '')}",
-            f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
+            f"Cases: {index.cases['train']} for training ({_describe_held_out(module.plan)}). "
             f"One training takes {minutes:g} min and stops by itself.",
             *([] if search and not search.proposals_left else read_settings_guide(resources, selection.task)),
             *_quote_remarks(closing_remarks, ", before the search" if search else ""),
@@ -445,6 +445,17 @@ def build_model_briefing(
     return Briefing(text, facts)
 
 
+def _describe_held_out(plan: Mapping[str, Any]) -> str:
+    """Return how the project holds validation cases out: in one part, or in folds."""
+    folds = plan.get("folds")
+    if not isinstance(folds, int) or folds < 2 or not plan.get("cross_validation", True):
+        return "the project holds a validation part out of them"
+    return (
+        f"each of {folds} networks holds another part of them out, so that a fold validates on fewer cases than the figures of all "
+        "folds together"
+    )
+
+
 def _describe_check(module: TrainingModule, search: SearchSummary | None) -> str:
     """Return what the check of the project measured; the network may be another after a search."""
     before, after = module.overfit
@@ -469,10 +480,7 @@ MAX_REMARK_CHARS = 900
 
 def _quote_remarks(closing_remarks: Mapping[str, str], when: str = "") -> list[str]:
     """Return a paragraph for each role with its closing remark, and when it was made if that needs words."""
-    return [
-        f"The {title} said{when}: {shorten(text, MAX_REMARK_CHARS, placeholder=' ...')}"
-        for title, text in closing_remarks.items()
-    ]
+    return [f"The {title} said{when}: {cut_at_word(text, MAX_REMARK_CHARS)}" for title, text in closing_remarks.items()]
 
 
 SHOWN_PLAN_KEYS = (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from textwrap import shorten
 
 from m3b.data.cards import Card
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
+from m3b.markup.formatting import cut_at_word
 from m3b.writing import escape_control_codes, to_one_line
 
 MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260
-"""Number of tasks whose best manifest is described, and maximum length of each line."""
+"""Number of tasks whose best manifest is described, and maximum length of its title, and of the question that is open."""
 
 PROPOSALS_HEADING = "## Proposed manifests"
 PROPOSAL_INSTRUCTIONS = (
@@ -49,13 +49,13 @@ def format_survey_lines(survey: SurveySummary) -> list[str]:
     task_lines = [f"as {_format_task_proposal(entry)}" for entry in list(best_by_task.values())[:MAX_PROPOSED_TASKS]]
     if survey.lines and not task_lines:
         missing = survey.chosen.insufficient if survey.chosen is not None else "no manifest follows from this"
-        task_lines = [scrub(shorten(missing, MAX_LINE_CHARS, placeholder=" ..."))]
+        task_lines = [scrub(cut_at_word(missing, MAX_LINE_CHARS))]
     return [to_one_line(entry) for entry in (*survey.lines, *task_lines)]
 
 
 def _format_task_proposal(proposal: TaskProposal) -> str:
-    caveat = f"; open: {proposal.insufficient}" if proposal.insufficient else ""
-    return scrub(shorten(f"{proposal.task}: {proposal.title}{caveat}", MAX_LINE_CHARS, placeholder=" ..."))
+    caveat = f"; open: {cut_at_word(proposal.insufficient, MAX_LINE_CHARS)}" if proposal.insufficient else ""
+    return scrub(f"{proposal.task}: {cut_at_word(proposal.title, MAX_LINE_CHARS)}{caveat}")
 
 
 def describe_survey(card: Card, survey: SurveySummary) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from m3b.facts import PlanCandidate, SearchSummary
@@ -12,6 +13,8 @@ from m3b.metrics.metric_tables import lower_is_better
 from m3b.metrics.selection_bias import choose_survivors
 
 MAX_SHOWN_CANDIDATES = 20
+MAX_SETTINGS_CHARS = 160
+"""Characters of the settings of a candidate in a table; those that do not fit are counted."""
 MAX_PROPOSALS = 8
 """Candidates that the Model Trainer may propose at a time."""
 STOP_REASONS = {
@@ -36,8 +39,17 @@ UNKNOWN = "-"
 
 def format_settings(settings: Mapping[str, Any]) -> str:
     """Return settings as `key=value` in one line; for none, that the plan is unchanged."""
-    texts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-    return shorten(", ".join(texts), 160) if texts else "the plan unchanged"
+    texts = [
+        shorten(f"{key}={json.dumps(value, ensure_ascii=False)}", MAX_SETTINGS_CHARS) for key, value in settings.items()
+    ]
+    shown = [
+        text
+        for text, end in zip(texts, accumulate(len(text) + 2 for text in texts), strict=True)
+        if end <= MAX_SETTINGS_CHARS + 2
+    ]
+    if left := len(texts) - len(shown):
+        shown.append(f"and {left} more")
+    return ", ".join(shown) or "the plan unchanged"
 
 
 def describe_search(summary: SearchSummary) -> str:

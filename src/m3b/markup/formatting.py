@@ -75,6 +75,22 @@ def shorten(value: Any, max_chars: int = 160) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
+def cut_at_word(text: str, max_chars: int) -> str:
+    """Return a text on one line, cut after a word if it is longer, with the number of words that are left out.
+
+    A text with next to no spaces is cut after `max_chars` characters.
+    """
+    words = text.split()
+    line = " ".join(words)
+    if len(line) <= max_chars:
+        return line
+    shown = line[: line.rfind(" ", 0, max_chars + 1)] if " " in line[: max_chars + 1] else ""
+    if 2 * len(shown) < max_chars:
+        return f"{line[:max_chars]}... ({len(line) - max_chars:,} more characters)"
+    count = len(words) - len(shown.split())
+    return f"{shown} ... ({count:,} more word{'s' * (count > 1)})"
+
+
 def cut_middle(text: str, head: int = 1200, tail: int = 800) -> str:
     """Return a long text without its middle."""
     if len(text) <= head + tail + 40:

@@ -69,7 +69,7 @@ def make_search_view(files: RunFiles) -> SearchView | None:
     rows = [
         [
             str(item.number),
-            shorten(format_settings(item.settings), 160),
+            format_settings(item.settings),
             SOURCE_TITLES.get(item.source, shorten(item.source, 40)),
             ", ".join(f"{value:.3g}" for value in minutes) or "–",
             format_steps(item.steps, summary),

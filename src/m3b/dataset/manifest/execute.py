@@ -668,7 +668,8 @@ class _Execution:
         count = sum(part == "train" and case.row.get("split") == "val" for case, part in zip(cases, parts, strict=True))
         if count:
             self.notes.append(
-                f"{count:,} training cases are the folder's own validation part: training holds out validation cases of its own"
+                f"{count:,} training cases are the folder's own validation part, and are used like the others: training holds out "
+                "validation cases of its own, as one part or in folds"
             )
 
     def _split(self, cases: Sequence[_Case], groups: Sequence[int]) -> tuple[list[str], int]:

@@ -362,7 +362,9 @@ def summary_lines(explanation: Explanation) -> list[str]:
     if facts.marks is not None:
         lines.append(f"{facts.marks:,} boxes")
     own_validation = (
-        f", {facts.validation_cases:,} of them the folder's own validation part" if facts.validation_cases else ""
+        f", {facts.validation_cases:,} of them the folder's own validation part, used like the others"
+        if facts.validation_cases
+        else ""
     )
     lines.append(f"training: {_part_line(facts.training)}{own_validation}")
     lines.append(f"testing: {_part_line(facts.testing)}, {_SPLIT_WORDS[facts.split]}")

@@ -43,6 +43,8 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
         self.images, self.labels, self.rows, self.covariates = images, labels, rows, covariates
         self.places = places
         self.records = [records[int(row)] for row in rows]
+        self.shared_cases = 0
+        """Cases of a validation part that no network of the ensemble is trained on."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -79,10 +81,11 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset, CaseDataset]:
     """Return training and validation part of the network `fold`, see `assign_held_out`; all cases and none for `REFIT_FOLD`."""
     images, labels, records, readable, places = _read_cases(plan)
-    is_held_out = np.zeros(len(records), bool)
+    is_held_out = is_shared = np.zeros(len(records), bool)
     if fold != REFIT_FOLD:
         strata = get_target(plan).strata(labels)
-        is_held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))[fold]
+        held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))
+        is_held_out, is_shared = held_out[fold], held_out.all(axis=0)
     items = np.flatnonzero(~is_held_out & readable), np.flatnonzero(is_held_out & readable)
     if not len(items[0]) or (fold != REFIT_FOLD and not len(items[1])):
         raise SystemExit(
@@ -90,7 +93,17 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset,
             "records have the same patient; correct train.json"
         )
     covariates = _encode_covariates(records, plan)
-    return tuple(CaseDataset(images, labels, part, records, covariates, places) for part in items)  # type: ignore[return-value]
+    train, valid = (CaseDataset(images, labels, part, records, covariates, places) for part in items)
+    valid.shared_cases = int((is_shared & readable).sum())
+    return train, valid
+
+
+def describe_parts(train: CaseDataset, valid: CaseDataset) -> str:
+    """Return the sizes of both parts, and what the validation part of a fold consists of."""
+    shared = valid.shared_cases if isinstance(valid, CaseDataset) else 0
+    own = len(valid) - shared
+    note = f" ({own} of its fold, {shared} that no network is trained on)" if own and shared else ""
+    return f"{len(train)} training cases, {len(valid)} validation cases{note}"
 
 
 def read_unlabelled_cases(plan: Mapping[str, Any], file: Path) -> CaseDataset:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from m3b.training.folds import MAX_SMALL_SET
+
 MIN_STRENGTH = 1 / 3
 WEAK_EPOCHS, FULL_EPOCHS = 60, 200
 """Epochs up to which augmentation has `MIN_STRENGTH` of its usual strength, and from which it is full. 500 steps (25 epochs) on 300
@@ -27,7 +29,8 @@ def weaken_augmentation(plan: dict[str, Any], epochs: float, overrides: Iterable
     if strength >= 1 or not changed or "augment" in overridden:
         return []
     plan["augment"] |= {key: round(plan["augment"][key] * strength, 3) for key in changed}
+    values = ", ".join(f"{key} {plan['augment'][key]:g}" for key in changed)
     return [
-        f"augmentation is weakened to {strength:.0%} of its usual strength, since a small set is seen for {epochs:.1f} epochs only; "
-        f"full strength is for {FULL_EPOCHS} and more"
+        f"augmentation: {values}, which is {strength:.0%} of the usual values, since each of fewer than {MAX_SMALL_SET} cases is seen "
+        f"only {epochs:.1f} times; the usual values are for {FULL_EPOCHS} epochs and more"
     ]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from m3b.training.curves import draw_curves
-from m3b.training.diagnosis.dataset import CaseDataset
+from m3b.training.diagnosis.dataset import CaseDataset, describe_parts
 from m3b.training.diagnosis.encoder_choice import weigh_encoders
 from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_probe_features
 from m3b.training.diagnosis.network import Classifier, build_model
@@ -109,7 +109,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
         if not read_result(f"fold{fold}"):
             seconds = shares.seconds_for(f"fold{fold}")
             duration = f"{first['max_steps']} steps" if first.get("max_steps") else f"{seconds:.0f} s"
-            print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {duration}", flush=True)
+            print(f"fold {fold}: {describe_parts(train, valid)}, {duration}", flush=True)
             train_fold(first, f"fold{fold}", train, valid, seconds)
         if is_main():
             results.append(_validate(first, f"fold{fold}", valid, limit))
