@@ -85,7 +85,7 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset,
     if fold != REFIT_FOLD:
         strata = get_target(plan).strata(labels)
         held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))
-        is_held_out, is_shared = held_out[fold], held_out.all(axis=0)
+        is_held_out, is_shared = held_out[fold], np.logical_and.reduce(held_out)
     items = np.flatnonzero(~is_held_out & readable), np.flatnonzero(is_held_out & readable)
     if not len(items[0]) or (fold != REFIT_FOLD and not len(items[1])):
         raise SystemExit(
