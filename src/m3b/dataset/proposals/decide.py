@@ -28,6 +28,7 @@ from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
 from m3b.dataset.proposals.altered_copies import AlteredCopies, find_altered_copies
+from m3b.dataset.proposals.case_facts import add_case_facts, list_missing_covariates
 from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
 from m3b.dataset.proposals.field_of_view import find_field_of_view
 from m3b.dataset.proposals.image_parts import find_image_parts
@@ -1168,6 +1169,14 @@ def count_several(resolved: Resolved) -> int:
 # --- doubts -----------------------------------------------------------------------------------------------------------------
 
 
+def _doubt_covariates(candidate: Candidate, request: Request) -> Iterator[Doubt]:
+    for name in list_missing_covariates(candidate.image_set, request, candidate.target.templates):
+        yield Doubt(
+            code="request_contradicted",
+            message=f"the request gives {name} to the model, and no table or header of the folder has it",
+        )
+
+
 def _doubts(
     candidate: Candidate,
     survey: Survey,
@@ -1177,6 +1186,7 @@ def _doubts(
     hidden: frozenset[str],
 ) -> Iterator[Doubt]:
     target, manifest = candidate.target, resolved.manifest
+    yield from _doubt_covariates(candidate, request)
     for claim in claims:
         if claim.verdict == "contradicted":
             yield Doubt(
@@ -2148,12 +2158,12 @@ def _describe_targets(measured_candidates: MeasuredCandidate) -> pl.DataFrame | 
     return None
 
 
-def to_proposals(measured_candidates: Sequence[MeasuredCandidate]) -> tuple[ManifestProposal, ...]:
+def to_proposals(measured_candidates: Sequence[MeasuredCandidate], request: Request) -> tuple[ManifestProposal, ...]:
     """Return measured candidates as proposals; those with the title of the first say how they differ."""
     best_title = [item.candidate.target.title for item in measured_candidates[:1]]
     return tuple(
         ManifestProposal(
-            manifest=item.manifest,
+            manifest=add_case_facts(item.manifest, item.candidate.image_set, request),
             title=title,
             score=round(item.score, 4),
             features={name: round(value, 4) for name, value in item.features.items()},
@@ -2189,7 +2199,7 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
     other_candidates = [
         item for item in measured_candidates if not any(item is settled_item for settled_item in (best, *rivals))
     ]
-    proposals = list(to_proposals((best, *rivals, *other_candidates)[:MAX_PROPOSALS]))
+    proposals = list(to_proposals((best, *rivals, *other_candidates)[:MAX_PROPOSALS], request))
     options = _tell_apart((best, *rivals)[:MAX_OPTIONS])
     if rivals and not overrides.names_target:
         doubts.append(Doubt(code="rival", message=f"{' and '.join(options)} fit nearly as well"))
@@ -2370,7 +2380,7 @@ def _refuse(
             message=f"{', '.join(unmatched[:4])} match none of the {images.count:,} images by any name or number.",
             remedy="Add the images that they name, or the column that names these images.",
         )
-    proposals = to_proposals(measured_candidates[:MAX_PROPOSALS])
+    proposals = to_proposals(measured_candidates[:MAX_PROPOSALS], request)
     return Outcome(kind="refuse", task=tasks[0] if len(tasks) == 1 else None, proposals=proposals, refusal=refusal)
 
 

@@ -1,0 +1,48 @@
+"""Attributes and covariates of proposals: facts of cases beside the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from proposals_kit import decide_folder, write_picture, write_rows
+
+from m3b.dataset.proposals.outcome import Outcome
+
+
+def decide_with_columns(folder: Path, request_text: str, *columns: str) -> Outcome:
+    """Decide on a folder of radiographs whose table has a finding and these columns of every patient."""
+    texts = {"sex": "FM", "site": ("Bonn", "Ulm"), "batch": "ab"}
+    rows: list[list[object]] = [["file", "patient_id", "finding", *columns]]
+    for number in range(60):
+        write_picture(folder / f"films/film{number:03d}.png", number)
+        facts = [40 + number % 37 if name == "age" else texts[name][number // len(name) % 2] for name in columns]
+        rows.append([f"film{number:03d}.png", f"p{number // 2:03d}", ("healthy", "ill")[number // 2 % 2], *facts])
+    write_rows(folder / "films.csv", rows)
+    return decide_folder(folder, request_text)
+
+
+def test_attributes_are_those_of_the_table_and_covariates_those_of_the_request(tmp_path: Path) -> None:
+    outcome = decide_with_columns(
+        tmp_path, "Tell healthy from ill on chest films, using age and sex", "age", "sex", "site", "batch"
+    )
+    manifest = outcome.proposals[0].manifest
+    assert outcome.kind == "proposed"
+    assert {name: source.value for name, source in manifest.attributes.items()} == {
+        "age": "{films.age}", "sex": "{films.sex}", "site": "{films.site}"
+    }  # fmt: skip
+    assert {name: (item.value.value, item.kind) for name, item in manifest.covariates.items()} == {
+        "age": ("{films.age}", "number"), "sex": ("{films.sex}", "category")
+    }  # fmt: skip
+
+
+def test_without_a_word_in_the_request_nothing_is_given_to_the_model(tmp_path: Path) -> None:
+    manifest = decide_with_columns(tmp_path, "Tell healthy from ill on chest films", "age").proposals[0].manifest
+    assert (set(manifest.attributes), manifest.covariates) == ({"age"}, {})
+
+
+@pytest.mark.parametrize("column", ["sex", "batch"])
+def test_a_covariate_that_is_not_there_is_asked_about(tmp_path: Path, column: str) -> None:
+    outcome = decide_with_columns(tmp_path, "Tell healthy from ill on chest films, using age", column)
+    assert outcome.kind == "ask"
+    assert [doubt.code for doubt in outcome.proposals[0].blocking] == ["request_contradicted"]
