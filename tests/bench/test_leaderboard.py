@@ -112,9 +112,9 @@ def test_entries_are_appended_once_and_ranked_within_their_group(sweep: Path, tm
 @pytest.mark.parametrize("change", ["outcome", "completion", "removed", "system", "not an entry"])
 def test_changes_are_found(sweep: Path, tmp_path: Path, change: str) -> None:
     board = tmp_path / "board.jsonl"
-    other = write_sweep(tmp_path / "other", [make_row("a")])
-    third = write_sweep(tmp_path / "third", [make_row("b")])
-    append_entries(board, make_entries([sweep, other, third], DATE))
+    other_sweep = write_sweep(tmp_path / "other", [make_row("a")])
+    third_sweep = write_sweep(tmp_path / "third", [make_row("b")])
+    append_entries(board, make_entries([sweep, other_sweep, third_sweep], DATE))
     lines = board.read_text().splitlines()
     raw = json.loads(lines[1])
     if change == "outcome":
@@ -242,8 +242,8 @@ def test_the_chain_does_not_depend_on_the_order_of_keys(sweep: Path, tmp_path: P
     append_entries(board, make_entries([sweep], DATE))
     raw = json.loads(board.read_text())
     board.write_text(json.dumps(dict(reversed(raw.items())), separators=(",", ":")) + "\n")
-    other = write_sweep(tmp_path / "other", [make_row("a")])
-    assert len(append_entries(board, make_entries([other], DATE)).entries) == 2
+    other_sweep = write_sweep(tmp_path / "other", [make_row("a")])
+    assert len(append_entries(board, make_entries([other_sweep], DATE)).entries) == 2
     assert len(read_leaderboard(board).entries) == 2
 
 
@@ -280,19 +280,19 @@ def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_cut(sweep: Path, tmp_path: Path) -> None:
     board = tmp_path / "board.jsonl"
     append_entries(board, make_entries([sweep], DATE))
-    whole = board.read_bytes()
-    board.write_bytes(whole + b'{"system": "m3')
-    other = write_sweep(tmp_path / "other", [make_row("a")])
-    assert len(append_entries(board, make_entries([other], DATE)).entries) == 2
-    assert board.read_bytes().startswith(whole)
+    complete_content = board.read_bytes()
+    board.write_bytes(complete_content + b'{"system": "m3')
+    other_sweep = write_sweep(tmp_path / "other", [make_row("a")])
+    assert len(append_entries(board, make_entries([other_sweep], DATE)).entries) == 2
+    assert board.read_bytes().startswith(complete_content)
 
 
 def test_the_command_writes_the_page(sweep: Path, tmp_path: Path) -> None:
     runner, board = CliRunner(), str(tmp_path / "board.jsonl")
     assert runner.invoke(app, ["leaderboard", board]).exit_code != 0
-    shown = runner.invoke(app, ["leaderboard", board, str(sweep), "-o", str(tmp_path / "page")])
-    assert shown.exit_code == 0
-    assert "66.7 %" in shown.stdout
+    page_result = runner.invoke(app, ["leaderboard", board, str(sweep), "-o", str(tmp_path / "page")])
+    assert page_result.exit_code == 0
+    assert "66.7 %" in page_result.stdout
     page = (tmp_path / "page/bench.html").read_text()
     assert "m3b / rules" in page
     assert (tmp_path / "page/leaderboard.csv").read_text().splitlines()[1].startswith("m3b / rules,")

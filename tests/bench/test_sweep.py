@@ -184,14 +184,14 @@ def test_a_cell_that_still_runs_is_taken_over(tmp_path: Path) -> None:
 )
 def test_folders_outside_of_the_sweep_are_refused(tmp_path: Path, name: str) -> None:
     """Results that somebody sent could name any folder, whose results were removed or written."""
-    folder, outside = tmp_path / "sweep", tmp_path / "outside"
+    folder, outside_folder = tmp_path / "sweep", tmp_path / "outside"
     one_cell = plan(tasks=("btcv",))
     sweep(one_cell, folder)
     [row] = read_rows(folder)
-    shutil.move(folder / "cells" / row["key"], outside)
-    (outside / "outcome.json").write_text(json.dumps(CellOutcome("failed", "as it ended").to_json()))
-    shutil.copytree(outside, outside / "try-2")
-    (folder / "cells" / "link").symlink_to(outside)
+    shutil.move(folder / "cells" / row["key"], outside_folder)
+    (outside_folder / "outcome.json").write_text(json.dumps(CellOutcome("failed", "as it ended").to_json()))
+    shutil.copytree(outside_folder, outside_folder / "try-2")
+    (folder / "cells" / "link").symlink_to(outside_folder)
     (folder / "cells" / "cell.json").write_text("{}")
     with SweepStore(folder) as store:
         store.replace({**row, "kind": "crashed", "folder": str(tmp_path / name[1:]) if name[0] == "/" else name})

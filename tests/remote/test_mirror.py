@@ -286,10 +286,10 @@ def test_what_one_server_says_is_not_believed_of_another(s3: S3Server, monkeypat
     s3.put("twice", {"set/a": b"here"})
     assert mirror("s3://twice/set").n_fetched == 1
     assert mirror("s3://twice/set").n_fetched == 0
-    with serve_s3() as other:  # the same buckets, since moto keeps them in this process
-        monkeypatch.setenv("AWS_ENDPOINT_URL", other.url)
+    with serve_s3() as other_server:  # the same buckets, since moto keeps them in this process
+        monkeypatch.setenv("AWS_ENDPOINT_URL", other_server.url)
         assert mirror("s3://twice/set").n_fetched == 1
-        assert other.gets == ["set/a"]
+        assert other_server.gets == ["set/a"]
 
 
 def test_a_public_bucket_needs_no_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
