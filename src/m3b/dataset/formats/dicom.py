@@ -51,6 +51,8 @@ PROPCPS MLMINML MLML GML STDDEV
 """
 UNITS = frozenset(_UNIT_LIST.split())
 """Defined terms of RescaleType (DICOM PS3.3 C.11.1.1.2), Units of PET (C.8.9.1.1.3) and DoseUnits (C.8.8.3)."""
+DERIVED_MODALITIES = ("SEG", "RTDOSE")
+"""Objects with pixels that are made from a series, and no slices of it if they lie in its folder."""
 PHASE_KEYS = (
     "TemporalPositionIdentifier", "TemporalPositionIndex", "AcquisitionNumber", "EchoNumbers", "EchoTime",
     "DiffusionBValue", "TriggerTime", "InversionTime", "NominalCardiacTriggerDelayTime", "ImageType", "AcquisitionTime",
@@ -665,14 +667,16 @@ def _has_regions(gaps: np.ndarray, step: float) -> bool:
 
 
 def find_slices(files: Iterable[Path]) -> list[Slice]:
-    """Return the frames of all files that hold pixels."""
-    slices: list[Slice] = []
+    """Return the frames of all files that hold pixels; those of segmentations and doses only if there are no images."""
+    images: list[Slice] = []
+    derived: list[Slice] = []
     for file in files:
         with naming_file(file):
             header = read_header(file)
             if "Rows" in header:
-                slices += slices_of(file, header)
-    return slices
+                is_derived = str(header.get("Modality", "")) in DERIVED_MODALITIES
+                (derived if is_derived else images).extend(slices_of(file, header))
+    return images or derived
 
 
 def read_series(name: Path, files: Sequence[Path], phase: int | None = None) -> Image:

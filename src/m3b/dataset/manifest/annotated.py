@@ -151,6 +151,18 @@ def _select_category_key(source: AnnotationSet, key: str, part: str) -> Annotati
     return source.select_category_key(key)
 
 
+def _set_images_apart(images: ImageFrame, format: str, file_frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the annotation files among files some of which are images: those that are of the format by their content."""
+    is_image = file_frame["path"].is_in(images.frame["path"].implode())
+    if not is_image.any():
+        return file_frame
+    for part in (file_frame.filter(~is_image), file_frame):
+        selected = images.readers.select_annotations(format, part["path"].to_list())
+        if selected:
+            return part.filter(pl.col("path").is_in(pl.Series(selected).implode()))
+    return file_frame
+
+
 def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedImages:
     empty = AnnotatedImages(pl.DataFrame(schema=SCHEMA))
     patterns = (part.files,) if isinstance(part.files, str) else part.files
@@ -173,6 +185,7 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
                 )
             )
             return empty
+        file_frame = _set_images_apart(images, part.format, file_frame)
         source = images.readers.annotations(part.format, tuple(file_frame["path"].to_list()), f"{name}.format")
         if part.category_key:
             source = _select_category_key(source, part.category_key, name)

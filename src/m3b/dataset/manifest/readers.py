@@ -73,6 +73,7 @@ class FolderReaders:
     _arrays: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _tags: dict[str, dict[str, str | None]] = field(default_factory=dict)
     _annotations: dict[tuple[str, tuple[str, ...]], AnnotationSet] = field(default_factory=dict)
+    _is_of_format: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -256,6 +257,21 @@ class FolderReaders:
                     )
                 ) from error
         return self._annotations[key]
+
+    def select_annotations(self, format: str, paths: Sequence[str]) -> tuple[str, ...]:
+        """Return the files that are of an annotation format by their first bytes; all of them if there is no such format."""
+        from m3b.dataset.annotations import ANNOTATIONS
+        from m3b.dataset.annotations.documents import read_head
+
+        annotation_format = ANNOTATIONS.get(format)
+        if annotation_format is None:
+            return tuple(paths)
+        for path in paths:
+            if (format, path) not in self._is_of_format:
+                head = read_head(self.root, path)
+                is_of_format = bool(head) and annotation_format.detect(local_file(self.root, path), head)
+                self._is_of_format[format, path] = is_of_format
+        return tuple(path for path in paths if self._is_of_format[format, path])
 
     def table(self, table: Table, part: str) -> StackedTable:
         """A table, stacked of all files that its pattern matches.

@@ -39,6 +39,7 @@ from m3b.dataset.proposals.image_sets import (
     Column,
     ImageSet,
     find_case_folder,
+    find_image_modalities,
     guesses_volumes,
     list_image_sets,
     mean_of,
@@ -646,6 +647,8 @@ def _put_finding_last(labels: Labels) -> Labels:
 
 def header_modalities(image_set: ImageSet, survey: Survey) -> tuple[str, ...]:
     """Return the modalities that the headers of an image set name (`CT`, `MR`)."""
+    if chosen_modalities := find_image_modalities(survey, [survey.group(id) for id in image_set.groups]):
+        return chosen_modalities
     facts = (item.modality for item in survey.dicom if item.group in image_set.groups)
     return tuple(dict.fromkeys([*image_set.content.modality, *facts]))
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -20,6 +20,7 @@ from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
 from m3b.dataset.proposals.roles import laterality_of, roles_of, split_words
+from m3b.dataset.survey.dicom import NO_IMAGES
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
 from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
@@ -325,7 +326,7 @@ def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images
     copies = survey.duplicates.copied_groups if survey.duplicates is not None else ()
     together = [*((group,) for group in groups), *_unions([group for group in groups if group.id not in copies])]
     for union in together:
-        files = _files(union)
+        files = _image_files(survey, union)
         yield Images.model_validate(files), union
         for images in _as_volumes(survey, union, files):
             yield images, union
@@ -348,7 +349,7 @@ def _is_read_whole(group: FileGroup) -> bool:
     return group.content is not None and group.content.samples > group.content.failed
 
 
-def _as_views(survey: Survey, group: FileGroup, files: dict[str, tuple[str, ...]]) -> Iterator[Images]:
+def _as_views(survey: Survey, group: FileGroup, files: dict[str, Any]) -> Iterator[Images]:
     """Several images of each study, if a part of their names is the key of a table with a row a study."""
     keys = {
         join.image
@@ -578,6 +579,9 @@ def _unions(groups: Sequence[FileGroup]) -> Iterator[tuple[FileGroup, ...]]:
     known_keys = set()
     for members in families.values():
         ids = tuple(sorted(group.id for group in members))
+        formats = {group.format for group in members}
+        if any(group.annotations for group in members) and len(formats) > 1:
+            continue  # the images among DICOM files are told by a field of the header, which other files lack
         if len(ids) > 1 and ids not in known_keys:
             known_keys.add(ids)
             yield tuple(members)
@@ -590,10 +594,32 @@ def _files(groups: Sequence[FileGroup]) -> dict[str, tuple[str, ...]]:
     return {"files": patterns, "exclude": tuple(pattern for pattern in excluded if pattern not in patterns)}
 
 
-def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tuple[str, ...]]) -> Iterator[Images]:
+def _image_files(survey: Survey, groups: Sequence[FileGroup]) -> dict[str, Any]:
+    """Return `files`, `exclude` and `where` of a manifest: DICOM objects that annotate the images among them are left out."""
+    modalities = find_image_modalities(survey, groups)
+    files: dict[str, Any] = _files(groups)
+    return files | {"where": {"{tag.Modality}": modalities}} if modalities else files
+
+
+def find_image_modalities(survey: Survey, groups: Sequence[FileGroup]) -> tuple[str, ...]:
+    """Return the modalities of the images of DICOM groups that hold annotation files under names of the same form as the images.
+
+    Empty if no group does, and if nothing but annotations is known of them.
+    """
+    ids = {group.id for group in groups}
+    facts = [facts for facts in survey.dicom if facts.group in ids and facts.modality not in NO_IMAGES]
+    is_mixed = any(
+        0 < group.annotations < group.count and any(item.group == group.id for item in facts) for group in groups
+    )
+    return tuple(sorted({item.modality for item in facts if item.modality})) if is_mixed else ()
+
+
+def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, Any]) -> Iterator[Images]:
     """Ways in which flat files are slices of volumes: DICOM series, folders of numbered pictures, and clips."""
     ids = {group.id for group in groups}
     series = [facts for facts in survey.dicom if facts.group in ids]
+    if "where" in files:
+        series = [facts for facts in series if facts.modality not in NO_IMAGES]
     if series and not all(facts.single for facts in series):
         if all(facts.folders_are_series for facts in series):
             yield Images.model_validate({**files, "case": "{folder}", "unit": "folder", "several": "slices"})

@@ -1141,7 +1141,7 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     yield from _member_masks(image_set, survey, request)
     yield from _column_masks(image_set, survey, request)
     for facts in list_annotations(survey, request):
-        if facts.group in image_set.groups:
+        if _takes_annotations(image_set, facts):
             continue  # files of annotations that open as images are no images
         shapes = set(facts.shapes)
         has_boxes = request.asks_for_boxes and shapes & BOX_SHAPES  # each outline gives a box
@@ -1862,9 +1862,10 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
     n_found = facts.images_found
     if facts.images_group in image_set.groups:
         n_found = sum(facts.images_by_group.get(id, 0) for id in image_set.groups)
+    n_images = image_set.case_count if facts.names_series else image_set.count
     features = {
         "images_found": min(1.0, n_found / max(facts.images, 1)),
-        "set_share": min(1.0, n_found / max(image_set.count, 1)) if facts.images_group in image_set.groups else 0.0,
+        "set_share": min(1.0, n_found / max(n_images, 1)) if facts.images_group in image_set.groups else 0.0,
         "named_set": float(facts.images_group in image_set.groups),
         "image_is_mask": float(image_set.content.is_mask),
         "annotation": 1.0,
@@ -1961,6 +1962,11 @@ def list_annotations(survey: Survey, request: Request) -> list[AnnotationFacts]:
     return [facts for facts in survey.annotations if not facts.category_key or n_named[facts.category_key] == highest]
 
 
+def _takes_annotations(image_set: ImageSet, facts: AnnotationFacts) -> bool:
+    """Whether the files of annotations are images of a set; the field `where` of a manifest keeps them apart."""
+    return facts.group in image_set.groups and not image_set.images.where
+
+
 def _annotation_files(survey: Survey, facts: AnnotationFacts) -> str | tuple[str, ...]:
     """The files of an annotation: their paths, or the pattern of the group if there are many."""
     if len(facts.files) == facts.file_count <= MAX_LISTED_FILES or not facts.group:
@@ -1974,7 +1980,7 @@ def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     if image_set.images.several == "slices":
         return
     for facts in list_annotations(survey, request):
-        if BOX_SHAPES & set(facts.shapes) and facts.group not in image_set.groups:
+        if BOX_SHAPES & set(facts.shapes) and not _takes_annotations(image_set, facts):
             yield _annotated(image_set, survey, request, facts, "boxes")
     originals = find_original_sizes("\n".join(document.text for document in survey.documents))
     for name in image_set.frame.tables:

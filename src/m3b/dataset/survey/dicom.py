@@ -68,6 +68,10 @@ _GEOMETRY_TAGS = (
     "NumberOfFrames",
 )
 _NUMBER_TAGS = ("RescaleIntercept", "RescaleSlope")
+NO_IMAGES = frozenset(
+    {"SEG", "RTSTRUCT", "RTPLAN", "RTDOSE", "RTRECORD", "SR", "PR", "KO", "REG", "FID", "RWV", "DOC", "AU", "ANN"}
+)
+"""Modalities (DICOM PS3.3 C.7.3.1.1.1) of objects that are made from images, as exports of annotated series have them, too."""
 _IDENTITIES = frozenset({"PatientID", "AccessionNumber", "StudyID"})
 _PROSE = frozenset({"SeriesDescription", "StudyDescription", "ProtocolName", "ContrastBolusAgent"})
 _MAX_VALUES = 60

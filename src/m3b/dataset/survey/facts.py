@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.dataset.manifest.model import Match
 
-VERSION = 3
+VERSION = 4
 """Of the form of the facts; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]
@@ -230,6 +230,7 @@ class FileGroup(Fact):
         exact: whether `bytes` was measured on every file.
         content: of image files.
         stray: documents, system files, and voxels beside their headers (`.img` of `.hdr`): no case can be made of them.
+        annotations: DICOM files among them that annotate images (segmentations, structure sets) and are no images themselves.
     """
 
     id: str
@@ -246,6 +247,7 @@ class FileGroup(Fact):
     examples: tuple[str, ...] = ()
     content: Content | None = None
     stray: bool = False
+    annotations: int = 0
 
     def slot(self, name: str) -> Slot | None:
         """The slot of that name."""
@@ -560,6 +562,7 @@ class AnnotationFacts(Fact):
         groups: ids of the file groups that hold the files; `group` holds the first file.
         images_renamed: those of `images_found` that have another suffix than the annotations say.
         images_by_group: file group -> images found in it; `images_found` are those of `images_group`, which has the most.
+        names_series: whether the images are DICOM series, each of which has one or more files.
         category_key: key of COCO files that names these classes, if the files have several.
         tags: texts that some images have as a whole, and not all, with the number of images; of free texts none.
     """
@@ -576,6 +579,7 @@ class AnnotationFacts(Fact):
     images_renamed: int = 0
     images_group: str = ""
     images_by_group: dict[str, int] = {}
+    names_series: bool = False
     category_key: str = ""
     tags: tuple[ValueCount, ...] = ()
     notes: tuple[str, ...] = ()

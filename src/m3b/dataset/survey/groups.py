@@ -181,6 +181,21 @@ class GroupFinder:
             if path in self._samples:
                 group.samples[path] = self._samples[path]
 
+    def set_annotations_apart(self, group: Group, annotation_files: frozenset[str]) -> None:
+        """Describe a group of DICOM files by its images alone if some of its files are annotations by their content."""
+        image_paths = [path for path in group.paths if path not in annotation_files]
+        n_annotations = len(group.frame) - len(image_paths)
+        if group.format != "dicom" or not n_annotations:
+            return
+        content = group.facts.content
+        if image_paths:
+            n_known = sum(path not in annotation_files for path in group.samples)
+            self.probe(group, spread(image_paths, self.limits.samples)[: max(self.limits.samples - n_known, 0)])
+            content = summarise(
+                [sample for path, sample in sorted(group.samples.items()) if path not in annotation_files]
+            )
+        group.fact = group.facts.model_copy(update={"annotations": n_annotations, "content": content})
+
     def _format_of(self, group: Group) -> str:
         names = group.frame["name"]
         documents = names.str.to_lowercase().str.contains(DOCUMENT_NAMES).sum()

@@ -85,7 +85,9 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
     for group in images[:MAX_SHORT_GROUPS]:
         details = "; ".join(line.strip() for line in _content_lines(group.content))
         lines.append(
-            f"{group.pattern} x{group.count:,} {group.format}{_content(group.content)}; {details}".rstrip("; ")
+            f"{group.pattern} x{group.count:,} {group.format}{_annotation_count(group)}{_content(group.content)}; {details}".rstrip(
+                "; "
+            )
         )
     if len(images) > MAX_SHORT_GROUPS:
         remaining = images[MAX_SHORT_GROUPS:]
@@ -150,7 +152,8 @@ def _groups(survey: Survey) -> list[str]:
     groups = [group for group in survey.groups if not group.stray]
     for group in sorted(groups, key=lambda group: (group.content is None, -group.count)):
         lines.append(
-            f"  {group.id} {group.pattern} x{group.count:,} {group.format}{_family(group)}{_content(group.content)}"
+            f"  {group.id} {group.pattern} x{group.count:,} {group.format}{_family(group)}{_annotation_count(group)}"
+            f"{_content(group.content)}"
         )
         lines += _content_lines(group.content)
         lines += [f"      {text}" for slot in group.slots if (text := _slot(slot))]
@@ -168,6 +171,10 @@ def _groups(survey: Survey) -> list[str]:
 
 def _family(group: FileGroup) -> str:
     return f" (family {group.family})" if group.family else ""
+
+
+def _annotation_count(group: FileGroup) -> str:
+    return f" ({group.annotations:,} of them annotations)" if group.annotations else ""
 
 
 def _content(content: Content | None) -> str:

@@ -6,17 +6,17 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
-from m3b.dataset.annotations import AnnotationSource, detect_annotations
+from m3b.dataset.annotations import AnnotatedImage, AnnotationSource, detect_annotations
 from m3b.dataset.archives import local_file
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.survey.containers import count_rows, counts_items, describe_container, holds_vectors, join_items
 from m3b.dataset.survey.contents import ARRAY_ERRORS
-from m3b.dataset.survey.dicom import describe_series, read_all_headers
+from m3b.dataset.survey.dicom import Headers, describe_series, read_all_headers
 from m3b.dataset.survey.documents import collect_legends, find_duplicates, read_documents
 from m3b.dataset.survey.facts import VERSION, AnnotationFacts, Container, Note, Survey, SurveyLimits, ValueCount
 from m3b.dataset.survey.groups import Group, GroupFinder
@@ -118,10 +118,13 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
         return time.monotonic() - begin > limits.seconds
 
     root = inventory.root
-    groups = GroupFinder(inventory, limits, is_late).find()
+    finder = GroupFinder(inventory, limits, is_late)
+    groups = finder.find()
     sources = _find_annotations(inventory, groups, is_late)
     tabular = [source for source in sources if source.format == "label_studio" and "text" in source.shapes]
     annotation_files = frozenset(path for source in sources if source not in tabular for path in source.files)
+    for group in groups:
+        finder.set_annotations_apart(group, annotation_files)
     tables = load_tables(groups, root, limits, annotation_files, is_late)
     headers = read_all_headers(groups, root, limits, is_late)
     containers_of = _find_containers(groups, root, limits, tables, is_late)
@@ -150,7 +153,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
             fact for group in groups if group.id in headers for fact in describe_series(group, headers[group.id])
         ),
         tables=tuple(table.facts for table in tables),
-        annotations=tuple(facts for source in sources for facts in _list_annotation_facts(source, groups)),
+        annotations=tuple(facts for source in sources for facts in _list_annotation_facts(source, groups, headers)),
         joins=(*joins, *item_joins),
         pairings=tuple(pairings),
         splits=tuple(splits),
@@ -231,37 +234,55 @@ _MAX_TAGS = 20
 """Different texts of whole images from which on they are no tags."""
 
 
-def _list_annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Iterator[AnnotationFacts]:
+def _list_annotation_facts(
+    source: AnnotationSource, groups: Sequence[Group], headers: Mapping[str, Headers]
+) -> Iterator[AnnotationFacts]:
     """Yield the facts of one source; of one with several category keys those of each, from the files that use it."""
     keys = source.annotations.category_keys
     if len(keys) < 2:
-        yield _annotation_facts(source, groups)
+        yield _annotation_facts(source, groups, headers)
         return
     for key in keys:
         annotations = source.annotations.select_category_key(key)
         named_sources = {image.source for image in annotations.images}
         files = tuple(path for path in source.files if path in named_sources)
-        facts = _annotation_facts(AnnotationSource(source.format, files, annotations), groups)
+        facts = _annotation_facts(AnnotationSource(source.format, files, annotations), groups, headers)
         yield facts.model_copy(update={"category_key": key})
 
 
-def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> AnnotationFacts:
+def _match_group(source: AnnotationSource, group: Group, headers: Mapping[str, Headers]) -> dict[str, AnnotatedImage]:
+    """Return path -> image of the files of a group: by the DICOM series that annotations name, else by names."""
+    if not any(image.series for image in source.images):
+        return source.annotations.match(group.paths)
+    if group.id not in headers:
+        return {}
+    series = headers[group.id].frame.select("SeriesInstanceUID", "path").drop_nulls()
+    image_of_series = {uid: source.annotations.find_series(uid) for uid in series["SeriesInstanceUID"].unique()}
+    return {path: images[0] for uid, path in series.iter_rows() if (images := image_of_series[uid])}
+
+
+def _annotation_facts(
+    source: AnnotationSource, groups: Sequence[Group], headers: Mapping[str, Headers]
+) -> AnnotationFacts:
     """Facts of one source, and the group whose images it names most."""
+    names_series = any(image.series for image in source.images)
     best, match_count, n_renamed = "", 0, 0
     images_by_group: dict[str, int] = {}
     for group in groups:
         if group.format in IMAGE_FORMATS and not (group.facts.content and group.facts.content.is_mask):
-            matches = source.annotations.match(group.paths)
-            if matches:
-                images_by_group[group.id] = len(matches)
-            if len(matches) > match_count:
-                best, match_count = group.id, len(matches)
+            matches = _match_group(source, group, headers)
+            count = len(set(matches.values()))
+            if count:
+                images_by_group[group.id] = count
+            if count > match_count:
+                best, match_count = group.id, count
                 suffixes = [
                     (PurePosixPath(path).suffix, PurePosixPath(image.name).suffix) for path, image in matches.items()
                 ]
                 n_renamed = sum(
                     bool(written_suffix) and suffix.lower() != written_suffix.lower()
                     for suffix, written_suffix in suffixes
+                    if not names_series
                 )
     tags = Counter(text for image in source.images for text in set(source.annotations.captions.get(image, ())))
     files = set(source.files)
@@ -280,6 +301,7 @@ def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Anno
         images_renamed=n_renamed,
         images_group=best,
         images_by_group=images_by_group,
+        names_series=names_series,
         tags=tuple(
             ValueCount(text=text, count=count)
             for text, count in (tags.most_common() if len(tags) <= _MAX_TAGS else ())
