@@ -247,6 +247,12 @@ def test_volatile_everywhere(first: str, second: str) -> None:
     assert normalize_text(first) == normalize_text(second)
 
 
+def test_a_comma_after_a_whole_number_stays() -> None:
+    """A figure that happens to be 0 is told apart from others by no sign."""
+    texts = (f"errors: auroc {value}, accuracy 0.07" for value in ("0", "0.0142", "1,204"))
+    assert {normalize_text(text, is_script_output=True) for text in texts} == {"errors: auroc #, accuracy #"}
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -65,10 +65,10 @@ _VOLATILE_PATTERNS = (
         r"# epochs of \1 steps",
     ),
     (re.compile(r"\bonly [\d.]+ of max_epochs=\d+ epochs of (\d+) steps fit\b"), r"# epochs of \1 steps"),
-    (re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?:[eE][-+]?\d+)?"), "#"),
-    (re.compile(r"(?<![\w.])\d[\d,]*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
+    (re.compile(r"(?<![\w.])[-+]?\d+(?:,\d+)*\.\d+(?:[eE][-+]?\d+)?"), "#"),
+    (re.compile(r"(?<![\w.])\d+(?:,\d+)*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
 )
-_NUMBER = re.compile(r"[-+]?(?<![A-Za-z_])\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
+_NUMBER = re.compile(r"[-+]?(?<![A-Za-z_])\d+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
 
 
 def open_recording(spec: str, connect: Callable[[str], LLM]) -> LLM:

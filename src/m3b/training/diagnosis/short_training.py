@@ -31,6 +31,6 @@ def weaken_augmentation(plan: dict[str, Any], epochs: float, overrides: Iterable
     plan["augment"] |= {key: round(plan["augment"][key] * strength, 3) for key in changed}
     values = ", ".join(f"{key} {plan['augment'][key]:g}" for key in changed)
     return [
-        f"augmentation: {values}, which is {strength:.0%} of the usual values, since each of fewer than {MAX_SMALL_SET} cases is seen "
-        f"only {epochs:.1f} times; the usual values are for {FULL_EPOCHS} epochs and more"
+        f"augmentation: {values}, which is {strength:.0%} of the usual values, since fewer than {MAX_SMALL_SET} cases are seen "
+        f"for {epochs:.1f} epochs only; the usual values are for {FULL_EPOCHS} and more"
     ]
