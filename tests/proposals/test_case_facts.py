@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,21 @@ from m3b.dataset.proposals.outcome import Outcome
 
 def decide_with_columns(folder: Path, request_text: str, *columns: str) -> Outcome:
     """Decide on a folder of radiographs whose table has a finding and these columns of every patient."""
-    texts = {"sex": "FM", "site": ("Bonn", "Ulm"), "batch": "ab"}
+    notes = [f"Seen in clinic {number}: cough for {number} days, fever, no history of smoking." for number in range(9)]
+    texts: dict[str, Sequence[str]] = {
+        "clinical_notes": notes,
+        "hospital": notes,
+        "sex": "FM",
+        "site": ("Bonn", "Ulm"),
+        "batch": "ab",
+    }
     rows: list[list[object]] = [["file", "patient_id", "finding", *columns]]
     for number in range(60):
         write_picture(folder / f"films/film{number:03d}.png", number)
-        facts = [40 + number % 37 if name == "age" else texts[name][number // len(name) % 2] for name in columns]
+        facts = [
+            40 + number % 37 if name == "age" else texts[name][number // len(name) % len(texts[name])]
+            for name in columns
+        ]
         rows.append([f"film{number:03d}.png", f"p{number // 2:03d}", ("healthy", "ill")[number // 2 % 2], *facts])
     write_rows(folder / "films.csv", rows)
     return decide_folder(folder, request_text)
@@ -34,6 +45,11 @@ def test_attributes_are_those_of_the_table_and_covariates_those_of_the_request(t
     assert {name: (item.value.value, item.kind) for name, item in manifest.covariates.items()} == {
         "age": ("{films.age}", "number"), "sex": ("{films.sex}", "category")
     }  # fmt: skip
+
+
+def test_free_text_is_no_attribute(tmp_path: Path) -> None:
+    outcome = decide_with_columns(tmp_path, "Tell healthy from ill on chest films", "clinical_notes", "hospital", "sex")
+    assert set(outcome.proposals[0].manifest.attributes) == {"sex"}
 
 
 def test_without_a_word_in_the_request_nothing_is_given_to_the_model(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ TAG_COVARIATES = {"age": "{tag.PatientAge}", "sex": "{tag.PatientSex}"}
 """Concept -> header field of DICOM files."""
 MIN_COVERAGE = 0.5
 """Share of the images with a value from which on a column is an attribute."""
+MAX_CHARACTERS = 40
+"""Median length of the cells of an attribute."""
 MIN_NUMERIC = 0.9
 """Share of numbers among the cells of a covariate that is a number."""
 _KEY_ROLES = frozenset({"identifier", "patient", "split", "label", "grade", "time"})
@@ -75,11 +77,13 @@ def _list_free_columns(image_set: ImageSet, used_text: str) -> list[Column]:
 
 
 def _name_attribute(column: Column) -> str:
-    """Return the attribute that a column is by its name; '' if it is none."""
-    if roles_of(column.name) & _KEY_ROLES:
+    """Return the attribute that a column is by its name and the length of its cells; '' if it is none, as free text is."""
+    roles = roles_of(column.name)
+    if "attribute" not in roles or roles & _KEY_ROLES or column.stats.characters > MAX_CHARACTERS:
         return ""
     concepts = get_lexicon().find_concepts(column.name)
-    return next((ATTRIBUTE_NAMES[name] for name in concepts if name in ATTRIBUTE_NAMES), "")
+    attribute = next((ATTRIBUTE_NAMES[name] for name in concepts if name in ATTRIBUTE_NAMES), "")
+    return attribute if attribute == "age" or column.stats.counts else ""
 
 
 def _find_covariate(name: str, image_set: ImageSet, columns: Sequence[Column]) -> Column | None:
