@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from proposals_kit import decide_folder, write_picture, write_rows
+from proposals_kit import decide_folder, write_dicom, write_picture, write_rows
 
 from m3b.dataset.proposals.outcome import Outcome
 
@@ -62,3 +62,16 @@ def test_a_covariate_that_is_not_there_is_asked_about(tmp_path: Path, column: st
     outcome = decide_with_columns(tmp_path, "Tell healthy from ill on chest films, using age", column)
     assert outcome.kind == "ask"
     assert [doubt.code for doubt in outcome.proposals[0].blocking] == ["request_contradicted"]
+
+
+def test_covariates_of_dicom_headers(tmp_path: Path) -> None:
+    for number in range(40):
+        folder = ("healthy", "ill")[number % 2]
+        tags = {"PatientID": f"p{number}", "PatientSex": "FM"[number // 2 % 2], "PatientAge": f"0{40 + number}Y"}
+        write_dicom(tmp_path / folder / f"{number:03d}.dcm", number, {**tags, "Modality": "CR"})
+    outcome = decide_folder(tmp_path, "Tell healthy from ill on chest films, using age and sex")
+    assert outcome.kind == "proposed"
+    covariates = outcome.proposals[0].manifest.covariates
+    assert {name: (item.value.value, item.kind) for name, item in covariates.items()} == {
+        "age": ("{tag.PatientAge}", "number"), "sex": ("{tag.PatientSex}", "category")
+    }  # fmt: skip

@@ -277,6 +277,16 @@ def test_numbered_folders_of_a_published_scale(tmp_path: Path, request_text: str
         assert list(outcome.proposals[0].classes) == list(grades)
 
 
+def test_a_scale_says_nothing_of_numbers_if_no_grade_is_asked_for() -> None:
+    available = ["0", "1", "2", "3"]
+    graded, detected = (
+        parse(f"{verb} diabetic retinopathy in fundus photographs").match_classes(available)
+        for verb in ("Grade", "Detect")
+    )
+    assert set(graded.pairs) == set(available)
+    assert not detected.pairs
+
+
 def test_images_of_other_parts_are_no_masks(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}

@@ -1173,11 +1173,12 @@ def count_several(resolved: Resolved) -> int:
 
 
 def _doubt_covariates(candidate: Candidate, request: Request) -> Iterator[Doubt]:
-    for name in list_missing_covariates(candidate.image_set, request, candidate.target.templates):
-        yield Doubt(
-            code="request_contradicted",
-            message=f"the request gives {name} to the model, and no table or header of the folder has it",
+    if names := list_missing_covariates(candidate.image_set, request, candidate.target.templates):
+        message = (
+            f"the request gives {' and '.join(names)} to the model, and no table or header of the folder has it; if the request does "
+            "not name it, the image alone is used"
         )
+        yield Doubt(code="request_contradicted", message=message)
 
 
 def _doubts(

@@ -196,8 +196,8 @@ class Request:
         return _match(tuple(requested), tuple(available), self.notes)
 
     def _are_published_grades(self, available: Sequence[str]) -> bool:
-        """Whether a folder's classes are numbers of the scale that the request names: not all grades need to occur."""
-        scale = find_grading_scale(self.text)
+        """Whether a folder's classes are numbers of the scale by which the request grades: not all grades need to occur."""
+        scale = find_grading_scale(self.text) if self.prefers_grades else None
         return (
             scale is not None
             and len(available) > 2
