@@ -411,12 +411,15 @@ class SearchSummary(Summary):
     Args:
         metric: by which candidates are compared, on the cases that they hold out of training.
         candidates: all of them, in their order.
-        selected: number of the best candidate.
+        selected: number of the best candidate, or of the plan unchanged if `lead` is within its standard error.
         value: its figure, on which it was selected, so that it is too good; that of the average if `ensemble` is selected.
         corrected: the figure without the gain from selecting (`m3b.metrics.selection_bias`), with its 95 % interval `low` to `high`;
             None if there are too few patients.
         optimism: by how much `value` is better than `corrected`.
         gain: of the selected candidate over the plan as it was on the same cases, with its 95 % interval; empty if that is it.
+        best: number of the candidate with the best figure; 0 in older records.
+        lead: its gain over the plan unchanged after the same training: uncorrected, corrected for the selection, and its standard
+            error; empty if the plan unchanged has the best figure or none, or if there are too few patients.
         folds: networks of each candidate; each case is held out by one of them, with one network a part of the cases is.
         cases, patients: that are held out.
         minutes: that the search took, planning and measuring included.
@@ -440,6 +443,8 @@ class SearchSummary(Summary):
     high: float | None = None
     optimism: float | None = None
     gain: tuple[float, ...] = ()
+    best: int = 0
+    lead: tuple[float, ...] = ()
     folds: int = 1
     cases: int = 0
     patients: int = 0

@@ -176,6 +176,22 @@ def test_what_became_of_each_candidate() -> None:
     assert outcomes[4] == f"not trained in rung 2: {STOP_REASONS['time']}"
 
 
+def test_a_lucky_candidate_leaves_the_plan_unchanged() -> None:
+    candidates = (make_candidate(1, 0.80), make_candidate(2, 0.81, lr=0.1), make_candidate(3, 0.79, lr=0.2))
+    summary = make_summary(*candidates, best=2, lead=(0.01, -0.002, 0.006))
+    text = describe_selection(summary)
+    assert "Candidate 2 has the best figure" in text
+    assert [figure for figure in ("+0.010", "-0.002", "0.006") if figure not in text] == []
+    outcomes = list_outcomes(summary)
+    assert outcomes[0] == "selected"
+    assert "may be luck" in outcomes[1]
+    assert "better figure" in outcomes[2]
+    few = describe_selection(make_summary(*candidates, best=2))
+    assert "fewer than 10 patients" in few
+    for selected in (make_summary(*candidates, best=1), make_summary(*candidates, selected=2, best=2)):
+        assert "has the best figure" not in describe_selection(selected)
+
+
 def test_a_lower_error_goes_on() -> None:
     candidates = (make_candidate(1, 9.0), make_candidate(2, 4.0, 3.0, lr=0.1), make_candidate(3, 8.0, lr=0.2))
     outcomes = list_outcomes(make_summary(*candidates, metric="mae", selected=2, rung_minutes=(1.0, 3.0)))

@@ -29,9 +29,12 @@ def make_samples(columns: Sequence[Sequence[float]], *, draws: int = 60, **optio
 
 
 def test_the_correction_removes_the_luck_of_equal_candidates() -> None:
-    """Eight candidates whose true figure is 0: the best one looks good, and its correction does not, in the mean."""
+    """Eight candidates whose true figure is 0: the best one looks good, and its correction does not, in the mean.
+
+    None of them is the default, which could not be measured; so the best one is selected.
+    """
     estimates = [
-        make_samples(np.random.default_rng(seed).normal(size=(8, len(PATIENTS))), seed=seed).estimate()
+        make_samples(np.random.default_rng(seed).normal(size=(8, len(PATIENTS))), seed=seed, default=9).estimate()
         for seed in range(12)
     ]
     error = 1 / np.sqrt(len(PATIENTS) * len(estimates))
@@ -43,13 +46,13 @@ def test_the_correction_removes_the_luck_of_equal_candidates() -> None:
 
 
 def test_dropped_candidates_count_in_the_correction() -> None:
-    """Of nine equal candidates four go on with the same luck, so the four alone would be corrected too little."""
+    """Of nine equal candidates three go on with the same luck, so the three alone would be corrected too little."""
     optimisms = []
     for seed in range(8):
         columns = np.random.default_rng(seed).normal(size=(9, len(PATIENTS)))
-        samples = make_samples(columns, seed=seed)
+        samples = make_samples(columns, seed=seed, default=10)
         one_rung = samples.estimate().optimism
-        for number in choose_survivors(samples.list_figures(), range(1, 10), 0, default=1):
+        for number in choose_survivors(samples.list_figures(), range(1, 10), 0, default=10):
             samples.add(
                 number, [{"patient": n, "value": v} for n, v in zip(PATIENTS, columns[number - 1], strict=True)]
             )
@@ -68,6 +71,53 @@ def test_a_clear_winner_is_hardly_corrected() -> None:
     assert 0 < gain[1] < gain[0] < gain[2]
     assert samples.expected_gain([1, 2, 3]) == pytest.approx(0, abs=1e-9)
     assert samples.expected_gain([1, 2]) > 0.01
+
+
+def test_the_default_stays_if_the_best_candidate_is_only_lucky() -> None:
+    """Eight equal candidates: the best of the other seven often seems better; corrected, it rarely is."""
+    kept, values = 0, []
+    for seed in range(30):
+        samples = make_samples(np.random.default_rng(seed).normal(size=(8, len(PATIENTS))), seed=seed)
+        estimate, lead = samples.estimate(), samples.find_lead()
+        kept += samples.select() == 1
+        values.append(estimate.corrected)
+        if lead is not None:
+            assert lead.number == select_candidate(samples.list_figures(), default=1)
+            assert lead.is_clear == (samples.select() == lead.number)
+            assert lead.corrected < lead.gain
+    assert 20 <= kept < 30, "one standard error is exceeded by luck in about one of six"
+    assert abs(np.mean(values)) < 3 / np.sqrt(len(PATIENTS) * 30)
+
+
+@pytest.mark.parametrize(("gain", "selected"), [(0.02, 1), (0.3, 2)])
+def test_a_gain_has_to_exceed_its_standard_error(gain: float, selected: int) -> None:
+    """Errors of the two differ by 0.3 a patient, so the standard error of the gain is 0.3 / sqrt(40) = 0.047."""
+    rng = np.random.default_rng(5)
+    noise, difference = rng.normal(size=len(PATIENTS)), rng.normal(size=len(PATIENTS))
+    difference = 0.3 * (difference - difference.mean()) / difference.std()
+    samples = make_samples(np.stack([noise, noise + difference + gain]), draws=200)
+    lead = samples.find_lead()
+    assert lead is not None
+    assert lead.error == pytest.approx(0.3 / np.sqrt(len(PATIENTS)), rel=0.15)
+    assert lead.gain == pytest.approx(gain)
+    assert samples.select() == selected
+    assert (samples.gain_over_default() is None) == (selected == 1)
+    assert samples.estimate().value == pytest.approx(noise.mean() + (gain if selected == 2 else 0))
+
+
+def test_the_default_is_compared_where_both_were_measured() -> None:
+    """The time ended before the default was trained for longer: its shorter training is compared with that of the best one."""
+    noise = np.random.default_rng(6).normal(size=len(PATIENTS))
+    samples = make_samples(np.stack([noise, noise]))
+    samples.add(2, [{"patient": name, "value": value + 1} for name, value in zip(PATIENTS, noise, strict=True)])
+    assert samples.find_lead().gain == pytest.approx(0)  # type: ignore[union-attr]
+    assert samples.select() == 1
+
+
+def test_without_the_default_the_best_candidate_is_selected() -> None:
+    samples = make_samples(np.array([[0.1] * 40, [0.2] * 40]), default=3)
+    assert samples.select() == 2
+    assert samples.find_lead() is None
 
 
 def test_a_gain_is_that_after_the_same_training() -> None:
@@ -114,7 +164,9 @@ def test_cases_of_a_patient_are_drawn_together() -> None:
 def test_too_few_patients_have_no_correction() -> None:
     samples = SelectionSamples(["a", "b", "c"], mean_value, draws=30)
     samples.add(1, [{"patient": name, "value": 1.0} for name in "abc"])
+    samples.add(2, [{"patient": name, "value": 2.0} for name in "abc"])
     assert samples.estimate().corrected is None
+    assert samples.select() == 1, "no gain can be told from luck"
     assert samples.interval(1) is None
     with pytest.raises(ValueError, match="candidate 2"):
         samples.add(2, [{"patient": name, "value": 1.0} for name in "ab"])

@@ -66,7 +66,7 @@ PHASES = {
     "predict": (
         f"acts = play(model=[combine_calls(write({{'deliver/predict.py': {SLOW_PREDICT!r}}}), script(TRAIN)), "
         "say('Done.')])",
-        True, "predict.py --list", "model_trainer",
+        True, "m3b_worker.py", "model_trainer",
     ),
 }  # fmt: skip
 

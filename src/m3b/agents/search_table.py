@@ -10,7 +10,7 @@ from typing import Any
 from m3b.facts import PlanCandidate, SearchSummary
 from m3b.markup.formatting import format_interval, shorten
 from m3b.metrics.metric_tables import lower_is_better
-from m3b.metrics.selection_bias import choose_survivors
+from m3b.metrics.selection_bias import MIN_PATIENTS, choose_survivors
 
 MAX_SHOWN_CANDIDATES = 20
 MAX_SETTINGS_CHARS = 160
@@ -208,7 +208,21 @@ def describe_selection(summary: SearchSummary) -> str:
         gain, low, high = summary.gain
         subject = f"Gain of candidate {summary.selected}" if summary.ensemble and summary.ensemble.selected else "Gain"
         text += f". {subject} over the plan unchanged, on the same cases: {gain:+.3f} ({low:+.3f} to {high:+.3f}), optimism included"
-    return f"{text}.{_describe_ensemble(summary)}"
+    return f"{text}.{_describe_lead(summary)}{_describe_ensemble(summary)}"
+
+
+def _describe_lead(summary: SearchSummary) -> str:
+    """Return why the candidate with the best figure was not selected; "" if it was."""
+    if summary.best in {0, summary.selected}:
+        return ""
+    figure = f" Candidate {summary.best} has the best figure, but"
+    if not summary.lead:
+        return f"{figure} with fewer than {MIN_PATIENTS} patients held out no gain can be told from luck: the plan unchanged stays."
+    gain, corrected, error = summary.lead
+    return (
+        f"{figure} its gain over the plan unchanged after the same training, {gain:+.3f}, corrected for the selection "
+        f"{corrected:+.3f}, is not above its standard error, {error:.3f}: the plan unchanged stays."
+    )
 
 
 def _name_selection(summary: SearchSummary) -> str:
@@ -314,6 +328,8 @@ def describe_outcome(candidate: PlanCandidate, summary: SearchSummary) -> str:
         return f"failed in rung {rung + 1}: {shorten(candidate.problem, 120)}"
     if not rung:
         return "not selected" if candidate.value is not None else "not measured"
+    if candidate.number == summary.best:
+        return "not selected: the best figure, but its gain may be luck"
     if rung == last_rung:
         where = f" in rung {rung}, the last" if last_rung > 1 else ""
         return f"not selected: another candidate has a better figure{where}"

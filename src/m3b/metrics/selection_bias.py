@@ -4,6 +4,10 @@ The figure on which a candidate was selected is too good, because the luckiest o
 estimated by BBC-CV (Tsamardinos, Greasidou and Borboudakis, "Bootstrapping the out-of-sample predictions for efficient and
 accurate cross-validation", Machine Learning 107, 2018): the whole selection is repeated on bootstrap samples of patients, and
 each candidate that it selects is measured on the patients that the sample leaves out, which had no part in its selection.
+
+The default plan stays unless another candidate is better by more than luck, by the rule of one standard error (Breiman, Friedman,
+Olshen and Stone, Classification and Regression Trees, 1984, section 3.4.3): its gain, corrected as above and paired over patients,
+has to be larger than its standard error.
 """
 
 from __future__ import annotations
@@ -67,6 +71,28 @@ def select_candidate(figures: Figures, default: int) -> int:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """The best candidate against the default after the same training; figures are such that larger is better.
+
+    Args:
+        number: the best candidate, see `select_candidate`.
+        gain: over the default on the same cases.
+        corrected: `gain` without that from selecting.
+        error: standard error of `gain`, paired over patients.
+    """
+
+    number: int
+    gain: float
+    corrected: float
+    error: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether the candidate is better than the default by more than luck."""
+        return self.corrected > self.error
+
+
+@dataclass(frozen=True)
 class SelectionEstimate:
     """The figure of the selected candidate and its correction, in the units of the metric.
 
@@ -115,6 +141,8 @@ class SelectionSamples:
         self._repeats: NDArray[np.int64] = counts[:, groups]
         self._rows: dict[int, list[Sequence[Row]]] = {}
         self._values: dict[tuple[int, int, int], float] = {}
+        self._errors: dict[tuple[int, int], float] = {}
+        self._lead_optimism: float | None = None
 
     def add(self, number: int, rows: Sequence[Row]) -> None:
         """Add the measured cases of a candidate in its next rung.
@@ -125,6 +153,7 @@ class SelectionSamples:
         if [str(row["patient"]) for row in rows] != list(map(str, self.patients)):
             raise ValueError(f"candidate {number} was measured on other cases than the first candidate")
         self._rows.setdefault(number, []).append(rows)
+        self._lead_optimism = None
 
     def list_figures(self) -> dict[int, list[float]]:
         """Return the figures on all cases, larger is better."""
@@ -140,16 +169,85 @@ class SelectionSamples:
         return [other for other, rows in self._rows.items() if other != number and len(rows) == rungs]
 
     def select(self) -> int:
-        """Return the selected candidate. Raises ValueError if there is none."""
-        return select_candidate(self.list_figures(), self._default)
+        """Return the best candidate if it is better than the default by more than luck, else the default.
+
+        The best one if the default could not be measured; the default if too few patients are there for an estimate of luck.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return self._select(self.list_figures())
 
     def select_in_bag(self, draw: int) -> int:
-        """Return the candidate that is selected on a bootstrap sample."""
-        figures = {
-            number: [self._in_bag(number, rung, draw) for rung in range(len(rungs))]
-            for number, rungs in self._rows.items()
-        }
-        return select_candidate(figures, self._default)
+        """Return the candidate that is selected on a bootstrap sample, where the margin over the default is that on all cases."""
+        return self._select(self._figures_in_bag(self._count_rungs(), draw))
+
+    def find_best(self) -> int:
+        """Return the candidate with the best figure, lucky or not. Raises ValueError if there is none."""
+        return select_candidate(self.list_figures(), self._default)
+
+    def find_lead(self) -> Lead | None:
+        """Return the best candidate and its gain over the default.
+
+        None if the default is the best, if it could not be measured, or if too few patients are there for an estimate.
+        """
+        figures = self.list_figures()
+        best, default = select_candidate(figures, self._default), self._default
+        if best == default or default not in figures or math.isinf(self._get_lead_optimism()):
+            return None
+        gain, rung = self._gain_of(best, figures)
+        return Lead(best, gain, gain - self._get_lead_optimism(), self._error_of(best, rung))
+
+    def _select(self, figures: Figures) -> int:
+        """Return the candidate that is selected by these figures."""
+        best = select_candidate(figures, self._default)
+        if best == self._default or self._default not in figures:
+            return best
+        gain, rung = self._gain_of(best, figures)
+        return best if gain - self._get_lead_optimism() > self._error_of(best, rung) else self._default
+
+    def _gain_of(self, number: int, figures: Figures) -> tuple[float, int]:
+        """Return the gain of a candidate over the default in the last rung that both reached, and that rung."""
+        rung = min(len(figures[number]), len(figures[self._default])) - 1
+        return latest_figure(figures[number], rung) - latest_figure(figures[self._default], rung), rung
+
+    def _error_of(self, number: int, rung: int) -> float:
+        """Return the standard error of the gain of a candidate over the default, paired over patients; infinite if unknown."""
+        key = (number, rung)
+        if key not in self._errors:
+            gains = [
+                self._in_bag(number, rung, draw) - self._in_bag(self._default, rung, draw) for draw in range(self.draws)
+            ]
+            defined = [gain for gain in gains if math.isfinite(gain)]
+            self._errors[key] = float(np.std(defined)) if len(defined) >= MIN_DEFINED_DRAWS else math.inf
+        return self._errors[key]
+
+    def _get_lead_optimism(self) -> float:
+        """Return by how much the gain of the best candidate over the default is too good; infinite if it cannot be estimated."""
+        if self._lead_optimism is None:
+            self._lead_optimism = self._compute_lead_optimism()
+        return self._lead_optimism
+
+    def _compute_lead_optimism(self) -> float:
+        if self.n_patients < MIN_PATIENTS:
+            return math.inf
+        figures, rungs = self.list_figures(), self._count_rungs()
+        gain, _ = self._gain_of(select_candidate(figures, self._default), figures)
+        left_out = []
+        for draw in range(self.draws):
+            drawn_figures = self._figures_in_bag(rungs, draw)
+            drawn = select_candidate(drawn_figures, self._default)
+            _, rung = self._gain_of(drawn, drawn_figures)
+            left_out.append(self._out_of_bag(drawn, rung, draw) - self._out_of_bag(self._default, rung, draw))
+        defined = [value for value in left_out if math.isfinite(value)]
+        return max(0.0, gain - float(np.mean(defined))) if len(defined) >= MIN_DEFINED_DRAWS else math.inf
+
+    def _count_rungs(self) -> dict[int, int]:
+        return {number: len(rungs) for number, rungs in self._rows.items()}
+
+    def _figures_in_bag(self, rungs: Mapping[int, int], draw: int) -> dict[int, list[float]]:
+        """Return the figures of the first rungs of each candidate, as many as given, on a bootstrap sample."""
+        return {number: [self._in_bag(number, rung, draw) for rung in range(count)] for number, count in rungs.items()}
 
     def figure_in_bag(self, number: int, draw: int) -> float:
         """Return the figure of a candidate in its last rung on the patients of a bootstrap sample, larger is better."""
@@ -175,19 +273,20 @@ class SelectionSamples:
             ValueError: there is no candidate.
         """
         figures = self.list_figures()
-        best = figures[select_candidate(figures, self._default)][-1]
+        best = figures[self._select(figures)][-1]
         value = self.sign * best
         if self.n_patients < MIN_PATIENTS:
             return SelectionEstimate(value)
         whole = self._repeat_selection(figures)
         if len(whole) < MIN_DEFINED_DRAWS:
             return SelectionEstimate(value)
-        optimism = whole_optimism = best - float(whole.mean())
+        whole_optimism = best - float(whole.mean())
+        optimism = max(0.0, whole_optimism)  # a selection makes no figure worse: what is below 0 is noise
         if max(map(len, figures.values())) > 1:
             first_figures = {number: rungs[:1] for number, rungs in figures.items()}
             first = self._repeat_selection(first_figures)
             if len(first) >= MIN_DEFINED_DRAWS:
-                best_first = first_figures[select_candidate(first_figures, self._default)][0]
+                best_first = first_figures[self._select(first_figures)][0]
                 optimism = max(optimism, best_first - float(first.mean()))
         shifted = whole - (optimism - whole_optimism)
         low, high = sorted(self.sign * float(bound) for bound in np.quantile(shifted, (0.025, 0.975)))
@@ -199,14 +298,11 @@ class SelectionSamples:
         Args:
             figures: on all cases; the rungs that it has are those of the selection.
         """
+        rungs = {number: len(values) for number, values in figures.items()}
         values = []
         for draw in range(self.draws):
-            drawn = {
-                number: [self._in_bag(number, rung, draw) for rung in range(len(rungs))]
-                for number, rungs in figures.items()
-            }
-            selected = select_candidate(drawn, self._default)
-            values.append(self._out_of_bag(selected, len(figures[selected]) - 1, draw))
+            selected = self._select(self._figures_in_bag(rungs, draw))
+            values.append(self._out_of_bag(selected, rungs[selected] - 1, draw))
         return np.array([item for item in values if math.isfinite(item)])
 
     def gain_over_default(self) -> tuple[float, float, float] | None:

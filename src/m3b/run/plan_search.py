@@ -632,7 +632,7 @@ class PlanSearch:
         assert self.samples is not None
         ensemble, number = summarize_ensemble(choice, problem), self.samples.select()
         estimate = selection.estimate(choice, is_average=ensemble is not None and ensemble.selected)
-        gain = self.samples.gain_over_default()
+        gain, lead = self.samples.gain_over_default(), self.samples.find_lead()
         return SearchSummary(
             metric=self.selection.metric,
             candidates=tuple(_summarize_candidate(candidate, self.samples) for candidate in self.list_candidates()),
@@ -643,6 +643,8 @@ class PlanSearch:
             high=estimate.high,
             optimism=estimate.optimism,
             gain=gain or (),
+            best=self.samples.find_best(),
+            lead=(lead.gain, lead.corrected, lead.error) if lead else (),
             folds=self.folds,
             cases=len(self.samples.patients),
             patients=self.samples.n_patients,
