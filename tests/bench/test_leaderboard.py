@@ -153,6 +153,10 @@ def test_a_removed_last_entry_is_found_by_a_noted_fingerprint(sweep: Path, tmp_p
         with pytest.raises(UsageError):
             append_entries(board, make_entries([third_sweep], DATE), wrong_fingerprint)
     assert board.read_bytes() == content
+    new_board = tmp_path / "new" / "board.jsonl"
+    with pytest.raises(UsageError):
+        append_entries(new_board, make_entries([third_sweep], DATE), late)
+    assert not new_board.parent.exists()
 
 
 class WatchedEntries(list[LeaderboardEntry]):

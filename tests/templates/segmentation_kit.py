@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,6 @@ from m3b.resources import copy_template
 def assemble_segmentation(place: Path) -> Path:
     copy_template("segmentation", place)
     return place
-
-
-def load_module(name: str) -> ModuleType:
-    """Return a module of `m3b.training`, or the module of this absolute name."""
-    return importlib.import_module(name if name.startswith("m3b.") else f"m3b.training.{name}")
 
 
 def small_plan(project: Path, **changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from segmentation_kit import load_module
+from template_kit import load
 
 IGNORE = 255
 
@@ -23,7 +23,7 @@ def _boxes() -> np.ndarray:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_only_the_core_of_a_box_is_its_class(overlap: bool) -> None:
     boxes = np.stack([_boxes() == 1, _boxes() == 2]).astype(np.uint8) if overlap else _boxes()
-    marked = load_module("box_masks").mark_boxes(boxes, overlap)
+    marked = load("box_masks").mark_boxes(boxes, overlap)
     assert np.array_equal(marked == 0, boxes == 0)
     layers = [(1, marked[0]), (1, marked[1])] if overlap else [(1, marked), (2, marked)]
     for number, layer in layers:
@@ -36,7 +36,7 @@ def test_only_the_core_of_a_box_is_its_class(overlap: bool) -> None:
 def test_boxes_that_meet_have_no_core() -> None:
     boxes = np.zeros((16, 16), np.uint8)
     boxes[2:8, 2:8] = boxes[5:12, 5:12] = 1
-    assert set(np.unique(load_module("box_masks").mark_boxes(boxes, False))) == {0, IGNORE - 1}
+    assert set(np.unique(load("box_masks").mark_boxes(boxes, False))) == {0, IGNORE - 1}
 
 
 def test_a_prediction_is_compared_by_the_boxes_of_its_components() -> None:
@@ -45,14 +45,14 @@ def test_a_prediction_is_compared_by_the_boxes_of_its_components() -> None:
     disc[0, 0] = 2
     truth = np.zeros((24, 24), np.uint8)
     truth[6:19, 6:19] = 1
-    filled = load_module("box_masks").fill_predicted(disc, truth, False)
+    filled = load("box_masks").fill_predicted(disc, truth, False)
     assert np.array_equal(filled == 1, truth == 1)
     assert (filled == 2).sum() == 1
 
 
 def test_slices_of_boxes_need_one_positive_voxel_each() -> None:
     """A diagonal of a box is tight; lines that meet the border of the patch say nothing."""
-    tightness = load_module("segmentation.box_loss").tightness_loss
+    tightness = load("segmentation.box_loss").tightness_loss
     boxes = torch.zeros(1, 12, 12, dtype=torch.bool)
     boxes[0, 3:9, 3:9] = True
     probability = torch.full((1, 12, 12), 0.01)
@@ -73,7 +73,7 @@ def test_slices_of_boxes_need_one_positive_voxel_each() -> None:
 @pytest.mark.parametrize("shape", [(24, 24), (8, 8, 8)])
 def test_the_loss_of_boxes_is_smaller_for_the_structure_than_for_its_box(shape: tuple[int, ...], overlap: bool) -> None:
     plan: dict[str, Any] = {"classes": ["a"], "boxes": True, "overlap": overlap}
-    loss = load_module("segmentation.loss").build_loss(plan)
+    loss = load("segmentation.loss").build_loss(plan)
     centre = [(side - 1) / 2 for side in shape]
     distance = sum(
         (axis - middle) ** 2 for axis, middle in zip(np.ogrid[tuple(map(slice, shape))], centre, strict=True)
@@ -81,7 +81,7 @@ def test_the_loss_of_boxes_is_smaller_for_the_structure_than_for_its_box(shape: 
     ball = distance <= (min(shape) / 2 - 1) ** 2
     box = np.zeros(shape, np.uint8)
     box[tuple(slice(1, side - 1) for side in shape)] = 1
-    mask = torch.from_numpy(load_module("box_masks").mark_boxes(box[None] if overlap else box, overlap))[None]
+    mask = torch.from_numpy(load("box_masks").mark_boxes(box[None] if overlap else box, overlap))[None]
 
     def measure(positive: np.ndarray) -> float:
         score = torch.from_numpy(np.where(positive, 8.0, -8.0)).float()[None, None]
@@ -115,8 +115,8 @@ def test_patches_have_open_voxels_only_if_the_plan_learns_from_boxes(tmp_path: P
         "workers": 1,
     }
     records = [{"image_path": "image.png", "mask_path": "mask.png", "mask_origin": "boxes"}]
-    volumes = load_module("volume_cache").build_volumes(records, plan, tmp_path / "cache", str(tmp_path))
-    patches = load_module("segmentation.dataset").Patches(volumes, np.array([0]), records, plan)
+    volumes = load("volume_cache").build_volumes(records, plan, tmp_path / "cache", str(tmp_path))
+    patches = load("segmentation.dataset").Patches(volumes, np.array([0]), records, plan)
     values = set(patches[0]["labels"].unique().tolist())
     assert values == ({0, 1, 2, IGNORE - 1, IGNORE - 2} if learns_from_boxes else {0, 1, 2})
 
@@ -127,5 +127,5 @@ def test_boxes_are_not_for_nnunet_nor_mixed_with_outlines() -> None:
         {"image_path": "c.png", "mask_path": "d.png"},
     ]
     with pytest.raises(SystemExit, match=r"1 of 2 masks are boxes"):
-        load_module("segmentation.fingerprint").measure_cases(records, {"x": 1})
-    assert load_module("segmentation.plan").choose_engine({"boxes": True}, 600.0, True)[0] == "trainer"
+        load("segmentation.fingerprint").measure_cases(records, {"x": 1})
+    assert load("segmentation.plan").choose_engine({"boxes": True}, 600.0, True)[0] == "trainer"

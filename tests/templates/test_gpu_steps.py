@@ -15,7 +15,6 @@ import torch
 from detection_kit import assemble_detection, box_plan, forget, load_project_module
 from report_kit import assemble_report, plan_of
 from report_kit import forget as forget_report
-from segmentation_kit import load_module
 from template_kit import assemble as assemble_diagnosis
 from template_kit import load
 from torch.overrides import TorchFunctionMode
@@ -262,7 +261,7 @@ def test_masks_are_augmented_and_judged_without_waiting(waiting_calls: list[str]
     augment = load("augment_masks").AugmentMasks(
         {"rotate": 10, "zoom": 0.1, "contrast": 0.2, "noise": 0.1, "gamma": 0.1}
     )
-    loss, ordered = load("losses").MaskLoss(), load_module("segmentation.ordered_structures")
+    loss, ordered = load("losses").MaskLoss(), load("segmentation.ordered_structures")
     images, masks = torch.randn(3, 1, 16, 16), torch.randint(0, 3, (3, 16, 16), dtype=torch.uint8)
     logits = torch.randn(3, 3, 16, 16, requires_grad=True)
     assert torch.isfinite(loss(logits, masks))
@@ -306,7 +305,7 @@ def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [3, 1, 0])
 def test_windows_are_summed_where_there_is_room(room: int) -> None:
     """Three windows at once, one at a time, or, on the last try, with the sum beside the processor; then no more."""
-    windows, image = load_module("segmentation.sliding_window"), torch.randn(1, 20, 20)
+    windows, image = load("segmentation.sliding_window"), torch.randn(1, 20, 20)
 
     def run(part: torch.Tensor) -> torch.Tensor:
         if len(part) > room:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import load_module, nifti
+from segmentation_kit import nifti
+from template_kit import load
 
 IGNORE = 255
 PLAN: dict[str, Any] = {
@@ -59,11 +60,11 @@ def test_labels_under_ignored_voxels_change_nothing_that_is_read(tmp_path: Path,
     cached = []
     for under in (0, 6):
         record = _case(tmp_path, under=under, overlap=overlap)
-        image = load_module("m3b.dataset.formats").read_image(record["image_path"], tmp_path)
-        _, mask, _ = load_module("volume_cache").prepare_case(record, plan, str(tmp_path))
-        points = load_module("volume_cache").sample_points(mask, plan)
-        layers = load_module("mask_grid").load_masks(record, plan, image, str(tmp_path))
-        ignored = load_module("mask_grid").load_ignored(record, image, str(tmp_path))
+        image = load("m3b.dataset.formats").read_image(record["image_path"], tmp_path)
+        _, mask, _ = load("volume_cache").prepare_case(record, plan, str(tmp_path))
+        points = load("volume_cache").sample_points(mask, plan)
+        layers = load("mask_grid").load_masks(record, plan, image, str(tmp_path))
+        ignored = load("mask_grid").load_ignored(record, image, str(tmp_path))
         assert not (layers & ignored).any()
         assert np.array_equal(mask == IGNORE, np.broadcast_to(ignored, mask.shape))
         assert set(np.unique(mask)) == {0, 1, IGNORE} | ({2} - {2 * overlap})
@@ -76,21 +77,21 @@ def test_labels_under_ignored_voxels_change_nothing_that_is_read(tmp_path: Path,
 def test_a_case_of_ignored_voxels_only_is_refused(tmp_path: Path) -> None:
     record = _case(tmp_path)
     nifti(tmp_path / "a_ignored.nii.gz", np.ones(SHAPE, np.uint8))
-    with pytest.raises(load_module("m3b.dataset.formats").DataError, match=r"a\.nii\.gz: every voxel is ignored"):
-        load_module("volume_cache").prepare_case(record, PLAN, str(tmp_path))
+    with pytest.raises(load("m3b.dataset.formats").DataError, match=r"a\.nii\.gz: every voxel is ignored"):
+        load("volume_cache").prepare_case(record, PLAN, str(tmp_path))
 
 
 def test_the_cache_knows_the_file_of_ignored_voxels(tmp_path: Path) -> None:
     record = _case(tmp_path)
     without_ignored = {key: value for key, value in record.items() if key != "ignore_path"}
-    first, second = load_module("volume_cache").case_keys([record, without_ignored], PLAN, str(tmp_path))
+    first, second = load("volume_cache").case_keys([record, without_ignored], PLAN, str(tmp_path))
     assert first != second
 
 
 @pytest.mark.parametrize("size", [(6, 12), (4, 5), (24, 7), (13, 30)])
 def test_resampling_invents_no_label_at_ignored_borders(size: tuple[int, int]) -> None:
     """A cell is ignored if its centre is; a label needs most of the labelled part of a cell."""
-    resampling, random = load_module("resampling"), np.random.default_rng(0)
+    resampling, random = load("resampling"), np.random.default_rng(0)
     ids = np.repeat(np.repeat(random.integers(0, 3, (3, 6)), 4, 0), 4, 1).astype(np.uint8)
     ids[random.random(ids.shape) < 0.4] = IGNORE
     resized = resampling.resize_ids(ids, size)
@@ -108,7 +109,7 @@ def test_resampling_invents_no_label_at_ignored_borders(size: tuple[int, int]) -
 def test_scribbles_keep_their_share_on_a_coarser_grid() -> None:
     ids = np.full((96, 96), IGNORE, np.uint8)
     ids[np.arange(96), np.arange(96)] = 1
-    share = (load_module("resampling").resize_ids(ids, (48, 48)) == 1).mean()
+    share = (load("resampling").resize_ids(ids, (48, 48)) == 1).mean()
     assert share == pytest.approx((ids == 1).mean(), rel=1.1)
     assert share > 0
 
@@ -119,7 +120,7 @@ def test_scribbles_keep_their_share_on_a_coarser_grid() -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_ignored_voxels_have_no_loss_and_no_gradient(rule: dict[str, Any], overlap: bool) -> None:
     """The loss is that of the labelled voxels alone, whatever logits and labels the others have."""
-    generator, losses = torch.Generator().manual_seed(0), load_module("losses")
+    generator, losses = torch.Generator().manual_seed(0), load("losses")
     classes = 20 if rule.get("rows") else 3
     loss = losses.build_mask_loss({"loss": {k: v for k, v in rule.items() if k != "rows"}, "overlap": overlap})
     if overlap:
@@ -161,8 +162,8 @@ def test_deep_supervision_and_rows_of_structures_leave_ignored_voxels_out() -> N
             }
         ],
     }
-    generator, loss = torch.Generator().manual_seed(0), load_module("segmentation.loss").build_loss(plan)
-    channels = load_module("segmentation.network").count_outputs(plan)
+    generator, loss = torch.Generator().manual_seed(0), load("segmentation.loss").build_loss(plan)
+    channels = load("segmentation.network").count_outputs(plan)
     fine = torch.randn(1, channels, 8, 8, 8, generator=generator, requires_grad=True)
     coarse = torch.randn(1, channels, 4, 4, 4, generator=generator, requires_grad=True)
     mask = torch.randint(0, 4, (1, 8, 8, 8), generator=generator).to(torch.uint8)
@@ -175,17 +176,15 @@ def test_deep_supervision_and_rows_of_structures_leave_ignored_voxels_out() -> N
 
 
 def test_augmentation_moves_ignored_voxels_and_pads_with_background() -> None:
-    augment = load_module("augment_masks").AugmentMasks(
+    augment = load("augment_masks").AugmentMasks(
         {"rotate": 180, "zoom": 0.3, "shift": 0.4, "often": 1.0, "flip": ["h"]}
     )
     image, mask = torch.zeros(1, 12, 12), torch.full((12, 12), IGNORE, dtype=torch.uint8)
     values: set[int] = set()
     for seed in range(8):
         random_move = augment.draw([12, 12], np.random.default_rng(seed))
-        start, size, move = load_module("augment_masks").block_of_patch([0, 0], [12, 12], random_move)
-        blocks = [
-            load_module("augment_masks").cut_block(array, start, size, 0) for array in (image.numpy(), mask.numpy())
-        ]
+        start, size, move = load("augment_masks").block_of_patch([0, 0], [12, 12], random_move)
+        blocks = [load("augment_masks").cut_block(array, start, size, 0) for array in (image.numpy(), mask.numpy())]
         _, moved = augment.pair([torch.from_numpy(blocks[0])], [torch.from_numpy(blocks[1])], [move], [12, 12])
         values |= set(moved.unique().tolist())
     assert values == {0, IGNORE}
@@ -198,20 +197,18 @@ def test_metrics_of_validation_leave_ignored_voxels_out(overlap: bool) -> None:
     truth, predicted = (random.integers(0, 2 if overlap else 3, shape).astype(np.uint8) for _ in range(2))
     ignored = np.zeros((12, 12), bool)
     ignored[:, 6:] = True
-    marked_truth = load_module("ignored_voxels").mark_ignored(truth, ignored)
+    marked_truth = load("ignored_voxels").mark_ignored(truth, ignored)
     plan = {"classes": ["a", "b"], "overlap": overlap, "dims": 2}
-    scoring = load_module("segmentation.scoring")
+    scoring = load("segmentation.scoring")
     part = scoring.class_dice(predicted[..., :6], truth[..., :6], 2, overlap)
     assert scoring.class_dice(predicted, marked_truth, 2, overlap) == part
     zeroed = np.where(ignored, 0, predicted).astype(np.uint8)
     assert scoring.class_dice(zeroed, marked_truth, 2, overlap) == part
     assert (
-        load_module("segmentation.postprocessing_selection")
-        ._score_operations(predicted, marked_truth, plan)[0]
-        .tolist()
+        load("segmentation.postprocessing_selection")._score_operations(predicted, marked_truth, plan)[0].tolist()
         == part
     )
-    mean = load_module("segmentation.mean_shape").mean_shape([truth, marked_truth], plan)
+    mean = load("segmentation.mean_shape").mean_shape([truth, marked_truth], plan)
     assert np.isfinite(mean[..., :48]).all()
 
 
@@ -222,12 +219,12 @@ def test_a_position_that_half_of_the_masks_leave_open_counts_in_the_others() -> 
     marked[20:60, 20:60] = 1
     part = np.full((96, 96), IGNORE, np.uint8)
     part[:10] = 0
-    full = load_module("segmentation.mean_shape").mean_shape([marked, marked], plan)
-    assert np.allclose(load_module("segmentation.mean_shape").mean_shape([marked, part], plan), full)
+    full = load("segmentation.mean_shape").mean_shape([marked, marked], plan)
+    assert np.allclose(load("segmentation.mean_shape").mean_shape([marked, part], plan), full)
 
 
 def test_detection_counts_no_lesion_in_ignored_voxels() -> None:
-    scoring = load_module("detection.scoring")
+    scoring = load("detection.scoring")
     mask = np.zeros((1, 20, 20), np.uint8)
     mask[0, 2:6, 2:6], mask[0, 10:, :] = 1, IGNORE
     probability = np.zeros((1, 20, 20), np.float32)
@@ -240,7 +237,7 @@ def test_detection_counts_no_lesion_in_ignored_voxels() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_minimum_sizes_of_lesions_count_their_ignored_voxels(seed: int) -> None:
     """Lesions drawn as thin strokes between ignored voxels: the model marks them whole, as the deliverable measures them."""
-    scoring, random = load_module("detection.scoring"), np.random.default_rng(seed)
+    scoring, random = load("detection.scoring"), np.random.default_rng(seed)
     mask = np.full((60, 60), IGNORE, np.uint8)
     probability = np.zeros((60, 60), np.float32)
     for row, column in ((5, 5), (5, 40), (40, 5), (40, 40)):
@@ -256,7 +253,7 @@ def test_minimum_sizes_of_lesions_count_their_ignored_voxels(seed: int) -> None:
 
 
 def test_a_lesion_without_a_true_one_counts_by_where_it_lies() -> None:
-    scoring = load_module("detection.scoring")
+    scoring = load("detection.scoring")
     mask = np.zeros((30, 30), np.uint8)
     mask[15:] = IGNORE
     for rows, lesions in ((slice(12, 20), 0), (slice(10, 18), 1)):  # three and five of eight rows are labelled
@@ -272,7 +269,7 @@ def test_the_fingerprint_counts_labelled_voxels_only(tmp_path: Path, monkeypatch
     facts = []
     for under in (0, 6):
         records = [_case(tmp_path, name, under, overlap) for name in ("a", "bb")]
-        facts.append(load_module("segmentation.fingerprint").measure_cases(records, {"spleen": 1, "liver": 6}))
+        facts.append(load("segmentation.fingerprint").measure_cases(records, {"spleen": 1, "liver": 6}))
     assert facts[0]["ignored"] == pytest.approx(_ignored().mean())
     assert facts[0]["sizes"] == facts[1]["sizes"]
     assert facts[0]["sizes"]["liver"] == [2 * 3 * 4] * 2
@@ -290,7 +287,7 @@ def test_nnunet_gets_its_own_ignore_label(tmp_path: Path, monkeypatch: Any, over
     plan = {**PLAN, "overlap": overlap, "labels": None if overlap else PLAN["labels"]}
     records = [_case(tmp_path, name, 6, overlap) for name in ("a", "bb")]
     del records[1]["ignore_path"]
-    data = load_module("segmentation.nnunet_data")
+    data = load("segmentation.nnunet_data")
     data.write_dataset(records, plan, tmp_path / "nn", lambda presence: np.array([True, False]))
     raw = tmp_path / "nn/raw" / data.DATASET_NAME
     labels = json.loads((raw / "dataset.json").read_text())["labels"]
@@ -299,8 +296,8 @@ def test_nnunet_gets_its_own_ignore_label(tmp_path: Path, monkeypatch: Any, over
     assert numbers.count(labels["ignore"]) == 1
     assert set(numbers) == set(range(max(numbers) + 1))
     exported_labels = np.moveaxis(sitk.GetArrayFromImage(sitk.ReadImage(str(raw / "labelsTr/case_00000.nii.gz"))), 0, 2)
-    image = load_module("m3b.dataset.formats").read_image("a.nii.gz")
-    assert np.array_equal(exported_labels == labels["ignore"], load_module("mask_grid").load_ignored(records[0], image))
+    image = load("m3b.dataset.formats").read_image("a.nii.gz")
+    assert np.array_equal(exported_labels == labels["ignore"], load("mask_grid").load_ignored(records[0], image))
     second = sitk.GetArrayFromImage(sitk.ReadImage(str(raw / "labelsTr/case_00001.nii.gz")))
     assert second.max() < labels["ignore"]
     handling = pytest.importorskip("nnunetv2.utilities.label_handling.label_handling")
@@ -309,7 +306,7 @@ def test_nnunet_gets_its_own_ignore_label(tmp_path: Path, monkeypatch: Any, over
 
 
 def test_nnunet_without_ignored_voxels_has_no_ignore_label() -> None:
-    assert "ignore" not in load_module("segmentation.nnunet_presets").describe_labels(None, PLAN)["labels"]
+    assert "ignore" not in load("segmentation.nnunet_presets").describe_labels(None, PLAN)["labels"]
 
 
 def test_fewshot_masks_leave_ignored_pixels_out(tmp_path: Path) -> None:
@@ -323,11 +320,11 @@ def test_fewshot_masks_leave_ignored_pixels_out(tmp_path: Path) -> None:
     cache = SimpleNamespace(plan={"classes": ["x"], "labels": {"x": 1}, "backbone": {"size": 32}}, base=str(tmp_path))
     image = SimpleNamespace(array=np.zeros((1, 64, 64), np.uint8))
     record = {"image_path": "mask.png", "mask_path": "mask.png", "ignore_path": "ignored.png"}
-    read = load_module("detection.fewshot.case_cache").CaseCache._read_mask(cache, record, image)
+    read = load("detection.fewshot.case_cache").CaseCache._read_mask(cache, record, image)
     assert (read == 1).sum() == 64
     assert (read == IGNORE).sum() == 32 * 16
     labels = torch.from_numpy(read[None]).float()
-    views, model = load_module("detection.fewshot.views"), load_module("detection.fewshot.model")
+    views, model = load("detection.fewshot.views"), load("detection.fewshot.model")
     _, warped = views.augment_eleven_times(torch.zeros(1, 3, 32, 32), labels)
     assert set(warped.unique().tolist()) == {0, 1, IGNORE}
     logits = torch.randn(1, 2, 32, 32, requires_grad=True)

@@ -9,15 +9,15 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from segmentation_kit import assemble_segmentation, load_module
-from template_kit import call
+from segmentation_kit import assemble_segmentation
+from template_kit import call, load
 
 from m3b.training.plan_table import PlanConditions, choose_settings
 
 
 @pytest.fixture(scope="module")
 def presets() -> ModuleType:
-    return load_module("segmentation.nnunet_presets")
+    return load("segmentation.nnunet_presets")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_preset_follows_from_memory_and_time(presets: ModuleType, gib: float
 def test_logits_are_resampled_class_by_class() -> None:
     """All at once in float64, logits of 105 classes and 36 million voxels take 30 GB."""
     steps, logits = (
-        load_module("segmentation.nnunet_steps"),
+        load("segmentation.nnunet_steps"),
         np.random.default_rng(0).random((60, 24, 24, 24), dtype=np.float32),
     )
     tracemalloc.start()
@@ -55,7 +55,7 @@ def test_logits_are_resampled_class_by_class() -> None:
 
 
 def test_scoring_keeps_to_its_minutes() -> None:
-    engine = load_module("segmentation.nnunet")
+    engine = load("segmentation.nnunet")
     assert engine.scoring_seconds(3600, 1000) == 360
     assert engine.scoring_seconds(3600, 10) == 102
 
@@ -170,7 +170,7 @@ def test_a_residual_encoder_of_sides_is_trained_and_delivered(tmp_path: Path) ->
     config = _train(project, "planner=M")
     assert "ResidualEncoderUNet" in json.dumps(config["architecture"])
     assert config["mirror"] == [0], "up and down alone"
-    mask = load_module("m3b.dataset.formats").read_labels(str(project / str(_answer(project)["mask"]))).array
+    mask = load("m3b.dataset.formats").read_labels(str(project / str(_answer(project)["mask"]))).array
     assert mask.shape == (16, 16)
 
 

@@ -17,9 +17,8 @@ import pytest
 import torch
 from detectors_kit import ask
 from fewshot_kit import conv_backbone, pictures
-from segmentation_kit import load_module
 from starts_kit import vit, write_weights
-from template_kit import call
+from template_kit import call, load
 from test_one_file_edits import SMALL, put_together, run
 
 from m3b.resources import copy_template
@@ -148,7 +147,7 @@ class _Volumes:
 @pytest.mark.parametrize("class_index", [0, 1])
 def test_a_sampler_of_segmentation_chooses_the_class_that_patches_show(class_index: int) -> None:
     plan = {"patch": [8, 8], "foreground": 0.0, "pad_value": 0.0}
-    patches = load_module("segmentation.dataset").Patches(_Volumes(), np.array([0]), [{}], plan)
+    patches = load("segmentation.dataset").Patches(_Volumes(), np.array([0]), [{}], plan)
     torch.manual_seed(0)
     patch_labels = {int(patches[0, class_index]["labels"].unique().item()) for _ in range(20)}
     assert patch_labels == {class_index + 1}
@@ -170,7 +169,7 @@ def test_outputs_of_a_classifier_are_postprocessed_outside_training() -> None:
     use_recipe(Recipe())
     plan = {"classes": ["a", "b"], "multi_label": False, "dims": 2, "channels": 1, "size": [16, 16]}
     plan |= {"task": "diagnosis", "network": {"name": "small_cnn", "width": 4, "dropout": 0.0}}
-    model, images = load_module("diagnosis.network").build_model(plan, with_loss=False), torch.randn(2, 1, 16, 16)
+    model, images = load("diagnosis.network").build_model(plan, with_loss=False), torch.randn(2, 1, 16, 16)
     assert torch.count_nonzero(model.train()(images)["logits"])
     assert not torch.count_nonzero(model.eval()(images)["logits"])
 
@@ -214,7 +213,7 @@ def test_each_set_of_operations_is_scored_as_the_recipe_applies_it() -> None:
         pass
 
     truth = np.ones((4, 4), np.uint8)
-    score = load_module("segmentation.postprocessing_selection")._score_operations
+    score = load("segmentation.postprocessing_selection")._score_operations
     plan = {"classes": ["a"], "overlap": False}
     use_recipe(SegmentationRecipe())
     assert (score(truth, truth, plan) == 1.0).all()

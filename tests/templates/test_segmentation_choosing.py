@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import load_module
 from template_kit import load
 
 from m3b.metrics.masks import measure_mask
@@ -68,11 +67,11 @@ def test_what_images_show_decides_whether_they_are_mirrored(
 )  # fmt: skip
 def test_class_names_decide_what_is_mirrored(classes: list[str], channels: int, dims: int, flips: list[str]) -> None:
     facts = {"classes": classes, "channels": channels, "dims": dims, "modality": "mr"}
-    assert load_module("segmentation.plan").choose_augmentation(facts, [1.0] * dims)["flip"] == flips
+    assert load("segmentation.plan").choose_augmentation(facts, [1.0] * dims)["flip"] == flips
 
 
 def test_pieces_and_holes_by_class() -> None:
-    clean_mask, mask = load_module("segmentation.mask_cleaning").clean_mask, np.zeros((12, 12), np.uint8)
+    clean_mask, mask = load("segmentation.mask_cleaning").clean_mask, np.zeros((12, 12), np.uint8)
     mask[1:8, 1:8], mask[3:5, 3:5], mask[10, 10] = 1, 0, 1
     mask[6, 6] = 2
     plan = {"classes": ["a", "b"], "overlap": False}
@@ -112,7 +111,7 @@ def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
 
 
 def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
-    choosing = load_module("segmentation.postprocessing_selection")
+    choosing = load("segmentation.postprocessing_selection")
     plan = dict(PLAN)
     view_scores = choosing.score_views(SpeckNetwork(), _cases(24, True), plan, torch.device("cpu"), 60.0)
     assert np.isfinite(view_scores.table).all(), "mirrored too"
@@ -142,7 +141,7 @@ class CoarseNetwork(torch.nn.Module):
 
 
 def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
-    choosing, plan = load_module("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
+    choosing, plan = load("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
     view_scores = choosing.score_views(CoarseNetwork(), _cases(24, False), plan, torch.device("cpu"), 60.0)
     fair = choosing.select_postprocessing(plan, view_scores, [str(k) for k in range(24)])
     assert (plan["mirror"], plan["shifted"]) == ([], True)
@@ -165,7 +164,7 @@ def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
 @pytest.mark.parametrize("shape", [(9, 14), (9, 14, 11)])
 def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, ...]) -> None:
     """A network that looks at each voxel by itself answers as without shifts, up to the last row; padding has the fill."""
-    windows, image = load_module("segmentation.sliding_window"), torch.randn(2, *shape)
+    windows, image = load("segmentation.sliding_window"), torch.randn(2, *shape)
     run_shapes = []
 
     def run(wide: torch.Tensor) -> torch.Tensor:
@@ -179,7 +178,7 @@ def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, .
 
 
 def test_views_that_the_validation_may_choose() -> None:
-    views = load_module("segmentation.postprocessing_selection").list_views
+    views = load("segmentation.postprocessing_selection").list_views
     plan: dict[str, Any] = {"mirror": "auto", "shifted": "auto", "augment": {"flip": ["h", "w"]}, "chains": []}
     assert [(view.axes, view.shifted, view.cost) for view in views(plan)] == [
         ((), False, 1), (("h", "w"), False, 4), ((), True, 4)]  # fmt: skip
@@ -190,7 +189,7 @@ def test_views_that_the_validation_may_choose() -> None:
 
 
 def test_chance_is_seldom_chosen_and_never_flatters() -> None:
-    choosing, rng = load_module("segmentation.postprocessing_selection"), np.random.default_rng(1)
+    choosing, rng = load("segmentation.postprocessing_selection"), np.random.default_rng(1)
     gains, changed_choices = [], 0
     for _ in range(60):
         table = 0.8 + 0.05 * rng.standard_normal((20, 2, 4, 1))
@@ -204,7 +203,7 @@ def test_chance_is_seldom_chosen_and_never_flatters() -> None:
 
 
 def test_a_patient_lies_in_one_half() -> None:
-    choosing = load_module("segmentation.postprocessing_selection")
+    choosing = load("segmentation.postprocessing_selection")
     table = np.full((40, 2, 4, 1), 0.5)
     table[:20, 0, 1] = 0.9  # patient a alone is better for it
     fair = choosing.cross_fit(table, ["a"] * 20 + ["b"] * 20)
@@ -219,21 +218,21 @@ def test_borders_are_measured_as_m3b_does(shape: tuple[int, ...]) -> None:
         centre = np.array(shape) / 2 + rng.normal(0, 1, len(shape))
         a, b = (np.linalg.norm(grid - centre - shift, axis=-1) < 4.5 for shift in (0.0, rng.normal(0, 1, len(shape))))
         expected = measure_mask(a, b, steps)
-        nsd, hd95 = load_module("segmentation.surfaces").surface_metrics(a, b, steps)
+        nsd, hd95 = load("segmentation.surfaces").surface_metrics(a, b, steps)
         assert hd95 == pytest.approx(expected.hd95)
         assert nsd == pytest.approx(expected.nsd, abs=0.2)
         assert nsd <= expected.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
     empty = np.zeros(shape, bool)
-    assert load_module("segmentation.surfaces").surface_metrics(empty, a, steps) == (
+    assert load("segmentation.surfaces").surface_metrics(empty, a, steps) == (
         0.0,
         measure_mask(empty, a, steps).max_distance,
     )
-    assert np.isnan(load_module("segmentation.surfaces").surface_metrics(empty, empty, steps)).all()
+    assert np.isnan(load("segmentation.surfaces").surface_metrics(empty, empty, steps)).all()
 
 
 def test_borders_worse_than_the_mean_shapes_are_said() -> None:
     """A model above the mean shape's Dice had an HD95 that was worse, and nobody told the trainer."""
-    surfaces, blind = load_module("segmentation.surfaces"), load_module("segmentation.mean_shape")
+    surfaces, blind = load("segmentation.surfaces"), load("segmentation.mean_shape")
     cases = _cases(12, True)
     truths = [item["labels"].numpy() for item in cases]
     mean = blind.mean_shape(truths, PLAN)
@@ -250,7 +249,7 @@ def test_borders_worse_than_the_mean_shapes_are_said() -> None:
 @pytest.mark.parametrize("dims", [2, 3])
 def test_surface_metrics_are_those_of_all_pairs_of_border_voxels(dims: int) -> None:
     """Masks also touch the edge of the image, where their voxels belong to the border."""
-    surfaces, rng = load_module("segmentation.surfaces"), np.random.default_rng(dims)
+    surfaces, rng = load("segmentation.surfaces"), np.random.default_rng(dims)
     for _ in range(5):
         masks = [rng.random((7,) * dims) < 0.7 for _ in range(2)]
         borders = []
@@ -280,4 +279,4 @@ def test_what_the_training_chose_is_no_change_of_the_plan(
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text(json.dumps({"mirror": "auto", "refine": refine, "lr": lr, "minutes": 5}))
     trained_plan = {"mirror": ["h"], "refine": {"disc": ["fill"]}, "lr": 0.01}
-    assert load_module("segmentation.export").list_changed_settings(trained_plan) == changed
+    assert load("segmentation.export").list_changed_settings(trained_plan) == changed

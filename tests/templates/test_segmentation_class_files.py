@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segmentation_kit import load_module, nifti
+from segmentation_kit import nifti
+from template_kit import load
 
 CLASSES = [f"structure_{place:03d}" for place in range(70)]
 LABELS = {name: place + 1 for place, name in enumerate(CLASSES)}
@@ -36,17 +37,17 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_classes_that_share_no_voxel_are_ids(records: list[dict[str, Any]]) -> None:
-    facts = load_module("segmentation.fingerprint").measure_cases(records, LABELS)
+    facts = load("segmentation.fingerprint").measure_cases(records, LABELS)
     assert facts["overlap"] is False
     assert facts["sizes"]["structure_069"] == [18, 18]
     plan = {"dims": 3, "channels": 1, "spacing": None, "intensity": {"mode": "percentile"}, **facts}
-    _, ids, _ = load_module("volume_cache").prepare_case(records[0], plan)
+    _, ids, _ = load("volume_cache").prepare_case(records[0], plan)
     assert ids.shape == (20, 28, 3)
     assert set(np.unique(ids)) == set(range(71))
 
 
 def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]], tmp_path: Path) -> None:
-    facts = load_module("segmentation.fingerprint").measure_cases(
+    facts = load("segmentation.fingerprint").measure_cases(
         [records[0], _record(tmp_path, "ccc", overlapping=True)], LABELS
     )
     assert facts["overlap"] is True
@@ -56,9 +57,9 @@ def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]],
 def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
     records: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    grid = load_module("mask_grid")
+    grid = load("mask_grid")
     record = _record(tmp_path, "ccc", overlapping=True)
-    image = load_module("m3b.dataset.formats").read_image(record["image_path"])
+    image = load("m3b.dataset.formats").read_image(record["image_path"])
     ids = grid.load_label_ids(record, {"classes": CLASSES, "labels": None}, image)
     assert (ids == 1).sum() == 18
     assert (ids == 2).sum() == 18
@@ -67,7 +68,7 @@ def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
 def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path) -> None:
     plan = {"classes": CLASSES, "labels": None, "overlap": False, "dims": 3, "channels": 1, "extent": None}
     plan |= {"spacing": [1.0, 1.0, 1.0], "channel_names": None, "intensity": {"mode": "percentile"}}
-    data = load_module("segmentation.nnunet_data")
+    data = load("segmentation.nnunet_data")
     present: list[np.ndarray] = []
     held_out = data.write_dataset(
         records, plan, tmp_path, lambda table: present.append(table) or np.array([False, True])
@@ -76,7 +77,7 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
     assert present[0].shape == (2, 70)
     assert present[0].all()
     exported_labels = (
-        load_module("m3b.dataset.formats")
+        load("m3b.dataset.formats")
         .read_labels(str(tmp_path / "raw" / data.DATASET_NAME / "labelsTr" / "case_00000.nii.gz"))
         .array
     )
@@ -84,7 +85,7 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
 
 
 def test_regions_of_more_than_64_classes_are_told_apart() -> None:
-    presets = load_module("segmentation.nnunet_presets")
+    presets = load("segmentation.nnunet_presets")
     masks = np.eye(70, dtype=bool)
     masks[69, 68] = True
     regions = presets.Regions(70)
@@ -104,7 +105,7 @@ def _peak_megabytes(task: Any) -> float:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_caching_104_classes_needs_less_than_a_gigabyte(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> None:
     """Volumes of 128 x 128 x 128 voxels, mask files decoded one at a time."""
-    volumes, grid, formats = load_module("volume_cache"), load_module("mask_grid"), load_module("m3b.dataset.formats")
+    volumes, grid, formats = load("volume_cache"), load("mask_grid"), load("m3b.dataset.formats")
     side, classes = 128, [f"structure_{place}" for place in range(104)]
     ids = np.zeros((side,) * 3, np.uint8)
     for place in range(104):

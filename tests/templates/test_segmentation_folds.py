@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segmentation_kit import load_module
+from template_kit import load
 
 FACTS = {"cases": 160, "patients": 160, "shapes": np.array([[51, 36, 36]] * 3), "spacings": np.ones((3, 3))}
 WHOLE_PATCH, TRIMMED_PATCH = [56, 40, 40], [48, 32, 32]
@@ -31,7 +31,7 @@ def count_steps(plan: dict[str, Any]) -> int:
 def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None:
     """One network was trained for 1,284 steps where three narrow ones of as many minutes hold 1,900 each."""
     plan = make_plan()
-    messages = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 1500)
+    messages = load("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 1500)
     assert messages == [
         "one patch a step instead of 2, so that several networks (folds) fit",
         "first filters 8 instead of 16, so that several networks (folds) fit",
@@ -39,10 +39,10 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
     assert (plan["batch"], plan["network"]["filters"], plan["lr"]) == (
         1,
         [8, 16, 32, 64],
-        load_module("segmentation.short_training").SHORT_TRAINING_LR,
+        load("segmentation.short_training").SHORT_TRAINING_LR,
     )
     slower = make_plan(lr=0.003)
-    load_module("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, count_steps, 1500)
+    load("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, count_steps, 1500)
     assert slower["lr"] == 0.003
 
 
@@ -66,15 +66,13 @@ def test_else_the_plan_stays_as_it_is(
 ) -> None:
     plan = make_plan(**changes)
     before = copy.deepcopy(plan)
-    assert (
-        load_module("segmentation.short_training").narrow_for_folds(facts, plan, overrides, count_steps, enough) == []
-    )
+    assert load("segmentation.short_training").narrow_for_folds(facts, plan, overrides, count_steps, enough) == []
     assert plan == before
 
 
 def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> None:
     plan = make_plan()
-    messages = load_module("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 2500)
+    messages = load("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), count_steps, 2500)
     assert messages[-1] == f"patches {TRIMMED_PATCH} instead of {WHOLE_PATCH}, so that several networks (folds) fit"
     assert (plan["patch"], plan["network"]["filters"][0]) == (TRIMMED_PATCH, 8)
 
@@ -93,17 +91,17 @@ def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> Non
 def test_patches_are_trimmed_to_what_the_network_divides(changes: dict[str, Any], patch: list[int]) -> None:
     plan = make_plan(**changes)
     before = plan["patch"]
-    message = load_module("segmentation.short_training").make_trim(FACTS)(plan)
+    message = load("segmentation.short_training").make_trim(FACTS)(plan)
     assert plan["patch"] == patch
     assert message == (f"patches {patch} instead of {before}" if patch != before else "")
-    assert load_module("segmentation.short_training").make_trim(FACTS)(plan) == "", "once"
+    assert load("segmentation.short_training").make_trim(FACTS)(plan) == "", "once"
 
 
 def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
     grids = []
-    for first in ([], [load_module("segmentation.short_training").make_trim(FACTS)]):
+    for first in ([], [load("segmentation.short_training").make_trim(FACTS)]):
         plan = make_plan(patch=list(WHOLE_PATCH))
-        for way in [*first, load_module("segmentation.short_training").make_coarser_grid(FACTS | {"dims": 3})]:
+        for way in [*first, load("segmentation.short_training").make_coarser_grid(FACTS | {"dims": 3})]:
             assert way(plan)
         grids.append((plan["spacing"], plan["patch"]))
     assert grids[0] == grids[1]
@@ -113,9 +111,7 @@ def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
 def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
     augment: dict[str, Any] = {"often": 0.6, "rotate": 15}
     plan = make_plan(batch=1, patch=[56, 40, 40], engine="trainer", optimizer="adamw", augment=augment)
-    messages = load_module("segmentation.short_training").augment_whole_images(
-        [50, 36, 36], 160, plan, lambda _: steps, set()
-    )
+    messages = load("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, lambda _: steps, set())
     assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15, "elastic": 0.07}
     assert any("probability" in line for line in messages) is (often < 0.6)
 
@@ -135,7 +131,5 @@ def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, An
     def never(_: dict[str, Any]) -> int:
         raise AssertionError("no step is timed for nothing")
 
-    assert (
-        load_module("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, never, overrides) == []
-    )
+    assert load("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, never, overrides) == []
     assert plan["augment"] == {"often": 0.6}

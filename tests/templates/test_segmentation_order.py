@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import assemble_segmentation, load_module, nifti
-from template_kit import call
+from segmentation_kit import assemble_segmentation, nifti
+from template_kit import call, load
 
 from m3b.tasks import get_family
 
@@ -38,36 +38,36 @@ def _facts(rng: np.random.Generator, cases: int = 12, anywhere: float = 200.0, e
 
 
 def test_a_row_that_begins_anywhere_is_found() -> None:
-    (row,) = load_module("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), 30))
+    (row,) = load("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), 30))
     assert row["classes"] == NAMES[::-1]  # by place along the axis, upwards
     assert row["numbers"] == [8, 7, 6, 5, 4, 3, 2, 1]
     assert (row["axis"], row["pitch"]) == (2, pytest.approx(30))
     assert all(second - first == 1 for first, second, _ in row["follows"])
-    (line,) = load_module("segmentation.structure_rows").describe_rows([row])
+    (line,) = load("segmentation.structure_rows").describe_rows([row])
     assert "8 classes (V8 to V1)" in line
 
 
 def test_a_rare_structure_between_two_has_a_number_between_theirs() -> None:
-    (row,) = load_module("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), 40, extra=True))
+    (row,) = load("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), 40, extra=True))
     numbers = dict(zip(row["classes"], row["numbers"], strict=True))
     assert (numbers["V5"], numbers["extra"], numbers["V6"]) == (5, 5.5, 6)
 
 
 def test_structures_that_lie_where_they_always_lie_keep_a_class_each() -> None:
-    assert load_module("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), anywhere=5.0)) == []
+    assert load("segmentation.structure_rows").find_chains(_facts(np.random.default_rng(0), anywhere=5.0)) == []
 
 
 def test_structures_in_no_order_keep_a_class_each() -> None:
     rng = np.random.default_rng(0)
     facts = _facts(rng)
     facts["centres"] = [{place: rng.uniform(0, 100, 3) for place in range(8)} for _ in range(12)]
-    assert load_module("segmentation.structure_rows").find_chains(facts) == []
+    assert load("segmentation.structure_rows").find_chains(facts) == []
 
 
 def test_few_or_overlapping_classes_are_no_row() -> None:
     facts = _facts(np.random.default_rng(0), 30)
-    assert load_module("segmentation.structure_rows").find_chains({**facts, "overlap": True}) == []
-    assert load_module("segmentation.structure_rows").find_chains({**facts, "centres": facts["centres"][:2]}) == []
+    assert load("segmentation.structure_rows").find_chains({**facts, "overlap": True}) == []
+    assert load("segmentation.structure_rows").find_chains({**facts, "centres": facts["centres"][:2]}) == []
 
 
 def _row(**changes: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _mask(first: int = 3) -> np.ndarray:
 
 def _ideal_output(mask: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
     """What a network says that has learnt it all."""
-    ordered = load_module("segmentation.ordered_structures")
+    ordered = load("segmentation.ordered_structures")
     channel, number, axis, pitch = ordered.class_tables(plan)
     truth = torch.from_numpy(mask).long()
     logits = torch.zeros(ordered.count_channels(plan), *mask.shape)
@@ -108,7 +108,7 @@ def _ideal_output(mask: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
 
 
 def test_the_way_to_the_middle_is_counted_in_pitches() -> None:
-    ordered = load_module("segmentation.ordered_structures")
+    ordered = load("segmentation.ordered_structures")
     assert ordered.channel_names(_plan()) == ["background", "cord", "V1 to V8", "number", "middle"]
     _, _, axis, pitch = ordered.class_tables(_plan())
     distances = ordered.middle_distances(torch.from_numpy(_mask()).long()[None], axis, pitch, [1.0] * 3)[0]
@@ -122,11 +122,11 @@ def test_the_way_to_the_middle_is_counted_in_pitches() -> None:
 
 def test_a_perfect_answer_is_unfolded_into_its_mask() -> None:
     plan, mask = _plan(), _mask()
-    logits = load_module("segmentation.ordered_structures").decide_rows(_ideal_output(mask, plan), plan)
+    logits = load("segmentation.ordered_structures").decide_rows(_ideal_output(mask, plan), plan)
     assert logits.shape == (10, *mask.shape)
-    assert (load_module("segmentation.scoring").decide_mask(logits, False) == mask).all()
-    empty = load_module("segmentation.ordered_structures").decide_rows(_ideal_output(np.zeros_like(mask), plan), plan)
-    assert not load_module("segmentation.scoring").decide_mask(empty, False).any()
+    assert (load("segmentation.scoring").decide_mask(logits, False) == mask).all()
+    empty = load("segmentation.ordered_structures").decide_rows(_ideal_output(np.zeros_like(mask), plan), plan)
+    assert not load("segmentation.scoring").decide_mask(empty, False).any()
 
 
 def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
@@ -137,15 +137,15 @@ def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
     output[-2][torch.from_numpy(mask == 6)] += 1.5 / 3.5  # one far off
     output[-1] += torch.from_numpy(rng.normal(0, 0.05, mask.shape)).float()
     assert (
-        load_module("segmentation.scoring").decide_mask(
-            load_module("segmentation.ordered_structures").decide_rows(output, plan), False
+        load("segmentation.scoring").decide_mask(
+            load("segmentation.ordered_structures").decide_rows(output, plan), False
         )
         == mask
     ).mean() > 0.99
 
 
 def test_training_masks_say_which_labels_follow_each_other() -> None:
-    sequence = load_module("segmentation.ordered_structures").most_likely_sequence
+    sequence = load("segmentation.ordered_structures").most_likely_sequence
     numbers = [1, 2, 3, 3.5, 4, 5, 6, 7]
     usual = [[0, 1, 9], [1, 2, 9], [2, 4, 9], [2, 3, 1], [3, 4, 1], [4, 5, 9], [5, 6, 9], [6, 7, 9]]
     row = _row(numbers=numbers, follows=usual)
@@ -180,7 +180,7 @@ def test_the_loss_is_least_where_number_and_middle_are_right(tmp_path: Path, mon
 
 
 def test_settings_that_contradict_a_row_are_named() -> None:
-    check = load_module("segmentation.structure_rows").check_rows
+    check = load("segmentation.structure_rows").check_rows
     check(_plan())
     with pytest.raises(SystemExit, match="mirrors along 'd'"):
         check(_plan(augment={"flip": ["w", "d"]}))
@@ -230,7 +230,7 @@ def test_a_row_from_data_to_masks_in_a_clean_process(tmp_path: Path) -> None:
     record = json.loads((project / "Datapath/test.json").read_text())[0]
     (answer,) = json.loads(call(project, "Deliver/predict.py", record["image_path"]).stdout)
     predicted, truth = (
-        load_module("m3b.dataset.formats").read_labels(str(project / file)).array
+        load("m3b.dataset.formats").read_labels(str(project / file)).array
         for file in (answer["mask"], record["mask_path"])
     )
     assert predicted.shape == truth.shape

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import assemble_segmentation, load_module, nifti, small_plan
-from template_kit import call
+from segmentation_kit import assemble_segmentation, nifti, small_plan
+from template_kit import call, load
 
 from m3b.metrics.mean_shape import build_atlas
 
@@ -38,7 +38,7 @@ def _case(folder: Path, name: str, shape: tuple[int, int, int] = (8, 9, 10)) -> 
 
 
 def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_path: Path) -> None:
-    volumes = load_module("volume_cache")
+    volumes = load("volume_cache")
     records = [_case(tmp_path, "a"), _case(tmp_path, "bb", (12, 8, 11))]
     cache = volumes.build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
     assert cache.image(0).shape == (1, 9, 8, 10)
@@ -61,9 +61,7 @@ def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_p
 
 def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
     record = _case(tmp_path, "a")
-    image, mask, _ = load_module("volume_cache").prepare_case(
-        record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path)
-    )
+    image, mask, _ = load("volume_cache").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
     assert image.shape[1:] == mask.shape == (18, 16, 5)
     assert set(np.unique(mask)) == {0, 1, 2}
 
@@ -71,12 +69,12 @@ def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
 def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
     records = [_case(tmp_path, "a"), {"image_path": "gone.nii.gz", "mask_path": "a_seg.nii.gz"}]
     with pytest.raises(Exception, match=r"1 of 2 cases .*gone\.nii\.gz"):
-        load_module("volume_cache").build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
+        load("volume_cache").build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
 
 
 def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
-    image = load_module("m3b.dataset.formats").read_image(record["image_path"], base)
-    masks: np.ndarray = load_module("mask_grid").load_masks(record, plan, image, str(base))
+    image = load("m3b.dataset.formats").read_image(record["image_path"], base)
+    masks: np.ndarray = load("mask_grid").load_masks(record, plan, image, str(base))
     return masks
 
 
@@ -88,19 +86,19 @@ def test_overlapping_object_masks_are_both_kept(tmp_path: Path) -> None:
     both = _load({**record, "mask_path": paths}, {**PLAN, "labels": None, "overlap": True}, tmp_path)
     assert both.sum(axis=(1, 2, 3)).tolist() == [270, 270]
     assert (both[0] & both[1]).sum() == 90
-    with pytest.raises(load_module("m3b.dataset.formats").DataError, match="'heart' is not in label_dict"):
+    with pytest.raises(load("m3b.dataset.formats").DataError, match="'heart' is not in label_dict"):
         _load({**record, "mask_path": {"heart": "s.nii.gz"}}, PLAN, tmp_path)
 
 
 def test_numbers_that_label_dict_lacks_are_background_and_named(tmp_path: Path, capsys: Any) -> None:
-    load_module("mask_grid")._PRINTED_NOTES.clear()
+    load("mask_grid")._PRINTED_NOTES.clear()
     masks = _load(_case(tmp_path, "a"), {**PLAN, "classes": ["spleen"], "labels": {"spleen": 1}}, tmp_path)
     assert masks.sum() == 27
     assert "values [6] in masks (first a_seg.nii.gz)" in capsys.readouterr().out
 
 
 def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path: Path, capsys: Any) -> None:
-    load_module("mask_grid")._PRINTED_NOTES.clear()
+    load("mask_grid")._PRINTED_NOTES.clear()
     record = _case(tmp_path, "a")
     coarse = np.zeros((4, 5, 5), np.uint8)
     coarse[1:3, 1:3, 1:3] = 6
@@ -111,10 +109,10 @@ def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path:
     assert "coarse.nii.gz" in capsys.readouterr().out
     affine[:3, 3] = 500.0
     record["mask_path"] = nifti(tmp_path / "far.nii.gz", coarse, affine)
-    with pytest.raises(load_module("m3b.dataset.formats").DataError, match=r"far\.nii\.gz.*outside its image"):
+    with pytest.raises(load("m3b.dataset.formats").DataError, match=r"far\.nii\.gz.*outside its image"):
         _load(record, PLAN, tmp_path)
     np.save(tmp_path / "bare.npy", np.zeros((6, 7, 9), np.uint8))
-    with pytest.raises(load_module("m3b.dataset.formats").DataError, match=r"bare\.npy.*\(6, 7, 9\)"):
+    with pytest.raises(load("m3b.dataset.formats").DataError, match=r"bare\.npy.*\(6, 7, 9\)"):
         _load({**record, "mask_path": "bare.npy"}, PLAN, tmp_path)
 
 
@@ -123,7 +121,7 @@ def _logits(mask: torch.Tensor, classes: int) -> torch.Tensor:
 
 
 def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
-    losses = load_module("losses")
+    losses = load("losses")
     mask = torch.zeros(2, 6, 6, 6, dtype=torch.long)
     mask[:, 1:4] = 1
     for rule in ({}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}):
@@ -140,7 +138,7 @@ def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
 @pytest.mark.parametrize("rule", [{}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}, {"weights": [2.0] * 19}])
 @pytest.mark.parametrize("half", [False, True])
 def test_losses_of_many_classes_are_the_same_by_rows(rule: dict[str, Any], half: bool, monkeypatch: Any) -> None:
-    losses, generator = load_module("losses"), torch.Generator().manual_seed(0)
+    losses, generator = load("losses"), torch.Generator().manual_seed(0)
     mask = torch.randint(0, 17, (2, 4, 5, 6), generator=generator)  # classes 17 to 19 are nowhere
     logits = torch.randn(2, 20, 4, 5, 6, generator=generator).to(torch.bfloat16 if half else torch.float32)
     loss, results = losses.build_mask_loss({"loss": rule}), []
@@ -158,7 +156,7 @@ def test_losses_of_many_classes_are_the_same_by_rows(rule: dict[str, Any], half:
 
 
 def test_tversky_punishes_missed_voxels_more_than_false_ones() -> None:
-    loss = load_module("losses").MaskLoss(alpha=0.2, beta=0.8)
+    loss = load("losses").MaskLoss(alpha=0.2, beta=0.8)
     truth = torch.zeros(1, 1, 10)
     truth[..., 2:6] = 1
     missed, extra = truth.clone(), truth.clone()
@@ -185,11 +183,11 @@ def _augment_patches(
     rule: dict[str, Any], mask: torch.Tensor, start: tuple[int, ...], patch: tuple[int, ...], cases: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Patches at `start` of an image that equals its mask, as the data set cuts them and the augmentation moves them."""
-    masks, rng, items = load_module("augment_masks"), np.random.default_rng(0), []
+    masks, rng, items = load("augment_masks"), np.random.default_rng(0), []
     augment = masks.AugmentMasks(rule)
     for _ in range(cases):
         first, size, move = masks.block_of_patch(start, patch, augment.draw(patch, rng))
-        block = torch.from_numpy(load_module("augment_masks").cut_block(mask.numpy(), first, size, 0))
+        block = torch.from_numpy(load("augment_masks").cut_block(mask.numpy(), first, size, 0))
         items.append({"images": block[None].float(), "masks": block, "moves": move})
     image, moved = augment.pair(**{name: [item[name] for item in items] for name in items[0]}, patch=patch)
     return image, moved
@@ -199,7 +197,7 @@ def _augment_patches(
 def test_cuts_hold_what_their_move_shows_and_little_more(patch: tuple[int, ...]) -> None:
     """The cut for the worst corner of all moves had 5 to 13 times the voxels of the patch."""
     rule = {"often": 1.0, "rotate": 15, "tilt": 10, "zoom": 0.15, "shift": 0.05, "elastic": 0.07}
-    masks, rng = load_module("augment_masks"), np.random.default_rng(0)
+    masks, rng = load("augment_masks"), np.random.default_rng(0)
     usual, always = (masks.AugmentMasks({**rule, "often": often}) for often in (0.6, 1.0))
     sizes = [
         [np.prod(masks.block_of_patch((0,) * len(patch), patch, augment.draw(patch, rng))[1]) for _ in range(300)]
@@ -249,7 +247,7 @@ def test_what_is_turned_holds_no_false_background(patch: tuple[int, ...]) -> Non
 
 
 def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
-    masks, rng = load_module("augment_masks"), np.random.default_rng(0)
+    masks, rng = load("augment_masks"), np.random.default_rng(0)
     augment, patch = masks.AugmentMasks({"often": 1.0, "elastic": 0.05}), (40, 30)
     items = []
     for _ in range(64):
@@ -267,7 +265,7 @@ def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
 
 
 def test_what_is_not_moved_is_the_patch() -> None:
-    masks, rng = load_module("augment_masks"), np.random.default_rng(0)
+    masks, rng = load("augment_masks"), np.random.default_rng(0)
     augment = masks.AugmentMasks({"often": 0.0, "rotate": 20, "zoom": 0.2})
     array = torch.arange(96).reshape(8, 12)
     assert masks.block_of_patch((3, -1), (8, 12), augment.draw((8, 12), rng)) == ([3, -1], [8, 12], None)
@@ -277,26 +275,24 @@ def test_what_is_not_moved_is_the_patch() -> None:
 
 def test_rotation_does_not_shear_oblong_patches() -> None:
     turn = (
-        load_module("augment_masks")
-        .AugmentMasks({"often": 1, "rotate": 45})
-        .draw((20, 40), np.random.default_rng(0))[:, :2]
+        load("augment_masks").AugmentMasks({"often": 1, "rotate": 45}).draw((20, 40), np.random.default_rng(0))[:, :2]
     )
     assert np.allclose(turn @ turn.T, np.eye(2), atol=1e-5)
     assert abs(turn[0, 1]) > 0.01
 
 
 def test_coarse_axes_are_halved_later_and_get_flat_kernels() -> None:
-    strides, kernels = load_module("segmentation.patch_shapes").plan_strides([128, 128, 24], [0.8, 0.8, 5.0])
+    strides, kernels = load("segmentation.patch_shapes").plan_strides([128, 128, 24], [0.8, 0.8, 5.0])
     assert strides[:3] == [[1, 1, 1], [2, 2, 1], [2, 2, 1]]
     assert kernels[0] == [3, 3, 1]
     assert kernels[-1] == [3, 3, 3]
-    flat, _ = load_module("segmentation.patch_shapes").plan_strides([32, 32, 1], [1.0, 1.0, 1.0])
+    flat, _ = load("segmentation.patch_shapes").plan_strides([32, 32, 1], [1.0, 1.0, 1.0])
     assert all(step[2] == 1 for step in flat)
 
 
 def test_the_unet_names_each_weight_once_and_gives_every_resolution() -> None:
     network = {"filters": [4, 8, 16, 16], "strides": [[1] * 3] + [[2] * 3] * 3, "kernels": [[3] * 3] * 4}
-    unet = load_module("unet").UNet(3, 2, 3, {**network, "deep_supervision": True})
+    unet = load("unet").UNet(3, 2, 3, {**network, "deep_supervision": True})
     places = [value.data_ptr() for value in unet.state_dict().values()]
     assert len(places) == len(set(places))
     outputs = unet.train()(torch.randn(1, 2, 16, 16, 16))
@@ -312,7 +308,7 @@ def test_one_small_patch_is_convolved_quickly_and_alike(kernel: Any, stride: Any
     from torch.profiler import profile
 
     torch.manual_seed(0)
-    layer = load_module("unet").Conv3d(4, 6, kernel, stride, tuple(k // 2 for k in kernel), bias=False)
+    layer = load("unet").Conv3d(4, 6, kernel, stride, tuple(k // 2 for k in kernel), bias=False)
     image, torch_image = (torch.randn(1, 4, 9, 12, 10).requires_grad_() for _ in range(2))
     torch_image.data.copy_(image.data)
     with profile() as profiled:
@@ -336,7 +332,7 @@ def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
     data = np.random.default_rng(0).normal(0, 1, (2, 6, 11, 12)).astype(np.float32)
     for order, shape in ((3, (9, 14, 10)), (1, (6, 20, 9))):
         want = nnunet_resampling.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
-        resampled = load_module("segmentation.nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
+        resampled = load("segmentation.nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
         assert np.abs(resampled - want).max() < 1e-4
 
 
@@ -406,7 +402,7 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
         deep_supr_num=2,
         res_block=residual,
     )
-    unet = load_module("unet").UNet(dims, 2, 3, network | {"deep_supervision": True})
+    unet = load("unet").UNet(dims, 2, 3, network | {"deep_supervision": True})
     weights = {_our_name(n, len(strides)): v for n, v in peer.state_dict().items() if not n.startswith("skip_layers")}
     unet.load_state_dict(weights)
     x = torch.randn(2, 2, *[32] * dims)
@@ -420,7 +416,7 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
 
 
 def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path: Path) -> None:
-    extent = load_module("voxel_spacing")
+    extent = load("voxel_spacing")
     scans: list[dict[str, Any]] = [{"path": "a", "shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
     odd_scan = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
     nothing = {"path": "none.nii.gz", "shape": (64, 64, 30), "spacing": None}
@@ -435,8 +431,8 @@ def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path
     assert extent.usual_extent([true, {**true}]) is None  # a set of one millimetre throughout is as it says
     plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": usual_extent}
     nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
-    image = load_module("m3b.dataset.formats").read_image("odd.nii.gz", str(tmp_path))
-    assert load_module("volume_cache").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
+    image = load("m3b.dataset.formats").read_image("odd.nii.gz", str(tmp_path))
+    assert load("volume_cache").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
 
 
 @pytest.mark.parametrize("width", [8, 16])
@@ -444,9 +440,9 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
     from safetensors.torch import load_file, save_file
 
     network = {"strides": [[1] * 3, [2] * 3], "kernels": [[3] * 3] * 2, "filters": [width, 2 * width]}
-    model = load_module("unet").UNet(3, 1, 2, network).eval()
+    model = load("unet").UNet(3, 1, 2, network).eval()
     save_file(model.state_dict(), str(tmp_path / "weights.safetensors"))
-    again = load_module("unet").UNet(3, 1, 2, network).eval()
+    again = load("unet").UNet(3, 1, 2, network).eval()
     again.load_state_dict(load_file(str(tmp_path / "weights.safetensors")))
     x = torch.randn(1, 1, 8, 8, 8)
     torch.testing.assert_close(again(x), model(x))
@@ -454,7 +450,7 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
 
 def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> None:
     """They kept their size: 98 steps in two minutes, and no way to cheaper ones."""
-    way = load_module("segmentation.short_training").make_coarser_grid(
+    way = load("segmentation.short_training").make_coarser_grid(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 90.0}}
     )
     plan: dict[str, Any] = {
@@ -468,7 +464,7 @@ def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> 
     assert way(plan) == "longest side 320 instead of 448, with patches [160, 160]"
     assert plan["network"]["filters"] == [16, 32, 64, 128, 256, 512][: len(plan["network"]["strides"])]
     assert not way(plan), "2.1 times coarser than the pictures are"
-    thin = load_module("segmentation.short_training").make_coarser_grid(
+    thin = load("segmentation.short_training").make_coarser_grid(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 3.0}}
     )
     assert not thin({**plan, "side": 624}), "vessels stay as they are"
@@ -476,7 +472,7 @@ def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> 
 
 def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
     """Thin vessels were coarsened to two pixels without a word, where a smaller patch makes more steps too."""
-    thin, thrift = load_module("segmentation.thin_structures"), load_module("segmentation.short_training")
+    thin, thrift = load("segmentation.thin_structures"), load("segmentation.short_training")
     vessel, organ = np.zeros((64, 64), bool), np.zeros((64, 64), bool)
     vessel[30:33], organ[10:50, 10:50] = True, True
     assert thin.mean_width(vessel, None) == pytest.approx(3, abs=0.8)
@@ -630,7 +626,7 @@ def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:
         mask[at : at + 20, 80:] = 2
         masks.append(mask)
     training_masks, held_out_masks = masks[:20], masks[20:]
-    baseline = load_module("segmentation.mean_shape").baseline_dice(training_masks, held_out_masks, plan)
+    baseline = load("segmentation.mean_shape").baseline_dice(training_masks, held_out_masks, plan)
     atlas = build_atlas(training_masks, {"polyp": 1, "tool": 2})
     expected = np.mean([[dice((guess == k), (truth == k)) for k in (1, 2)]
                       for truth in held_out_masks for guess in [atlas.predict(truth.shape)]])  # fmt: skip
@@ -647,7 +643,7 @@ def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
     plan = {"classes": ["a", "b"], "overlap": False, "dims": 2}
     mask = np.zeros((40, 60), np.uint8)
     mask[8:30, 10:26], mask[10:30, 30:50] = 1, 2
-    blind = load_module("segmentation.mean_shape").baseline_dice
+    blind = load("segmentation.mean_shape").baseline_dice
     assert blind([mask] * 5, [mask], plan) > 0.95
     assert blind([mask] * 5, [np.repeat(mask, 2, axis=0)], plan) > 0.95, "stretched to the image"
     assert blind([mask] * 5, [np.roll(mask, 20, axis=0)], plan) < 0.5

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from segmentation_kit import assemble_segmentation, load_module, small_plan
-from template_kit import NO_MEMORY, call, train_until_killed
+from segmentation_kit import assemble_segmentation, small_plan
+from template_kit import NO_MEMORY, call, load, train_until_killed
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ def test_2d_pictures_with_a_file_a_class_get_a_file_a_class(organs: Path) -> Non
     result = json.loads(call(organs, "Deliver/predict.py", path).stdout)[0]
     assert set(result["masks"]) == {"box", "ball"}
     masks = {
-        name: load_module("m3b.dataset.formats").read_labels(str(organs / file)).array
+        name: load("m3b.dataset.formats").read_labels(str(organs / file)).array
         for name, file in result["masks"].items()
     }
     assert {mask.shape for mask in masks.values()} == {
-        load_module("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
+        load("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
     }
     assert result["volumes_ml"] == {"box": None, "ball": None}
     paths = [record["image_path"] for record in _test_records(organs)]
@@ -157,8 +157,8 @@ def test_nnunet_goes_through_and_its_export_needs_no_nnunet(organs: Path, dims: 
     block += "sys.path.insert(0, 'Deliver'); import predict; sys.exit(predict.main())"
     path = _test_records(organs)[0]["image_path"]
     result = json.loads(call(organs, "-c", block, path).stdout)[0]
-    mask = load_module("m3b.dataset.formats").read_labels(str(organs / result["mask"])).array
-    assert mask.shape == load_module("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
+    mask = load("m3b.dataset.formats").read_labels(str(organs / result["mask"])).array
+    assert mask.shape == load("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
     assert set(np.unique(mask)) <= {0, 2, 5}
 
 

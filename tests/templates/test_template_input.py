@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from segmentation_kit import load_module
 from template_kit import Run, load
 
 from formats.store_kit import volume, write_series
@@ -214,7 +213,7 @@ def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
 
 def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
     """Fluorescence (grey level 12) beside stained slides (200) got one fixed scale."""
-    scales, intensity = load("intensity_scales"), load_module("segmentation.plan")
+    scales, intensity = load("intensity_scales"), load("segmentation.plan")
     dark = [{"mean": 12.0 + k, "std": 20.0, "eight_bit": True} for k in range(5)]
     bright = [{"mean": 200.0 + k, "std": 35.0, "eight_bit": True} for k in range(5)]
     facts = {

@@ -333,6 +333,7 @@ def append_entries(file: Path, entries: Sequence[LeaderboardEntry], expected_fin
     Raises:
         UsageError: as `read_leaderboard`, an entry is not valid, or the file cannot be written. Then nothing is appended.
     """
+    _make_lines(read_leaderboard(file, expected_fingerprint), entries)  # what is refused leaves no new file
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
