@@ -61,6 +61,8 @@ class Compared:
     def difference(self) -> str:
         """What the run did otherwise than `look` shows; empty if nothing."""
         if not self.brief:
+            if self.preview.insufficient and self.preview.insufficient in self.result.reason:
+                return ""
             return f"the run ended before the index: {self.result.status}: {self.result.reason}"
         if self.brief["task"] != self.preview.task:
             return f"look reads for {self.preview.task}, the run for {self.brief['task']}"

@@ -88,7 +88,7 @@ def test_parts_of_images_and_labels_with_a_table_of_their_slides(tmp_path: Path)
     ]
     assert len(index(tmp_path, "train")) == 80
     accounting = json.loads((tmp_path / "run/scratch/Datapath/accounting.json").read_text())["accounting"]
-    assert (accounting["used"], accounting["left_out"]) == ({"image": 3, "array": 3, "table": 3}, [])
+    assert (accounting["used"], accounting["left_out"]) == ({"image": 3, "table": 6}, [])
 
 
 def test_masks_beside_arrays_of_images(tmp_path: Path) -> None:
@@ -100,4 +100,6 @@ def test_masks_beside_arrays_of_images(tmp_path: Path) -> None:
         np.save(data / f"masks_{part}.npy", (images > 110).astype(np.uint8) * 255)
     result = finished(tmp_path, data, "Segment polyps in colonoscopy images")
     assert result["primary"]["value"] > 0.8
-    assert index(tmp_path, "test")[3]["mask_path"] == "data/data/masks_test.npy#[3]"
+    mask_paths = {case["image_path"]: case["mask_path"] for case in index(tmp_path, "test")}
+    assert set(mask_paths) == {f"data/data/images_test.npy#[{at}]" for at in range(24)}
+    assert all((tmp_path / "run/work" / path).is_file() for path in mask_paths.values())

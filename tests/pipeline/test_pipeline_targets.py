@@ -208,7 +208,7 @@ def test_a_number_with_its_unit(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Predict the bone density in g on wrist X-rays", tmp_path / "run", minutes=0.3)
     assert task_and_metric(result) == ("regression", "mae")
-    assert labels(result) == {"bone_density_g"}
+    assert labels(result) == {"bone density (g)"}
     assert result.metrics.keys() >= {"mae", "rmse", "r2", "pearson"}
     assert result.primary is not None
     assert 20 < (result.primary.baseline or 0) < 45, "the median of the training cases"

@@ -179,7 +179,11 @@ def test_texts_for_unknown_numbers_are_blank_cells(tmp_path: Path, text: str, ki
     assert (outcome.task, outcome.kind) == ("survival", kind)
     survival = outcome.proposals[0].manifest.survival
     assert survival is not None
-    assert kind == "ask" or (survival.time.title, survival.event.value) == ("OS_months", "{clinical.OS_event}")
+    assert kind == "ask" or (survival.time.value.value, survival.time.unit, survival.event.value) == (
+        "{clinical.OS_months}",
+        "months",
+        "{clinical.OS_event}",
+    )
 
 
 def test_ages_in_years_and_months_are_numbers_of_the_requested_unit(tmp_path: Path) -> None:
@@ -237,3 +241,50 @@ def test_levels_of_a_grade_are_classes_and_measured_values_numbers(
     write_rows(tmp_path / "table.csv", rows)
     outcome = decide_folder(tmp_path, request_text)
     assert (outcome.kind, outcome.task) == ("proposed", task)
+
+
+@pytest.mark.parametrize(
+    ("column", "request_text", "title", "unit", "n_assumed"),
+    [
+        ("bone_age_months", "Predict the bone age of hand radiographs", "bone age", "months", 0),
+        ("bone_age_months", "Predict the bone age in years of hand radiographs", "bone age", "months", 1),
+        ("bone_age", "Predict the bone age (months) of hand radiographs", "bone age", "months", 0),
+        ("BMD (g/cm2)", "Predict the BMD of hand radiographs", "BMD", "g/cm2", 0),
+        ("density", "Predict the density of hand radiographs", "density", "", 0),
+    ],
+)
+def test_a_number_is_called_by_the_words_of_its_column_and_has_its_unit(
+    tmp_path: Path, column: str, request_text: str, title: str, unit: str, n_assumed: int
+) -> None:
+    rows: list[list[object]] = [["image", column]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", 20 + number * 7 % 97])
+    write_rows(tmp_path / "values.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    proposal = outcome.proposals[0]
+    assert proposal.manifest.value is not None
+    assert (proposal.manifest.value.title, proposal.manifest.value.unit) == (title, unit)
+    assert len([item for item in outcome.assumptions if "not converted" in item.message]) == n_assumed
+
+
+def test_a_survival_is_called_as_the_request_calls_it(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "os_months", "event"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", 3 + number * 7 % 50, number % 2])
+    write_rows(tmp_path / "follow_up.csv", rows)
+    survival = decide_folder(tmp_path, "Predict the overall survival on chest CT").proposals[0].manifest.survival
+    assert survival is not None
+    assert (survival.time.title, survival.time.unit) == ("overall survival", "months")
+
+
+def test_patches_of_a_slide_stay_together(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["patch", "wsi", "label"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", f"slide_{number // 4}", ("normal", "tumour")[number % 2]])
+    write_rows(tmp_path / "patches.csv", rows)
+    patient = decide_folder(tmp_path, "Tell tumour from normal tissue").proposals[0].manifest.patient
+    assert patient is not None
+    assert patient.value == "{patches.wsi}"

@@ -248,11 +248,21 @@ def choose_patient(
     if subject.column is not None and not (choices and choices[0].probability >= SUBJECT_PROBABILITY):
         choices.insert(0, PatientChoice(subject.column, {"before_position": 1.0}, SUBJECT_PROBABILITY))
     if not (choices and choices[0].probability >= MIN_HOLDER):
-        shared = [column for column in columns if column.template not in exclude and _is_shared_hash(image_set, column)]
-        choices[:0] = [PatientChoice(column, {"shared_hash": 1.0}, SUBJECT_PROBABILITY) for column in shared[:1]]
+        unused = [column for column in columns if column.template not in exclude]
+        shared = [column for column in unused if _is_shared_hash(image_set, column) or _is_shared_specimen(column)]
+        choices[:0] = [PatientChoice(column, {"shared": 1.0}, SUBJECT_PROBABILITY) for column in shared[:1]]
     if choices:
         choices[0] = _complete_choice(image_set, choices[0])
     return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
+
+
+def _is_shared_specimen(column: Column) -> bool:
+    """Whether a column of a table is called like a slide or biopsy, of which several images are."""
+    return (
+        column.source == "table"
+        and "specimen" in roles_of(column.name)
+        and MIN_SUBJECTS <= column.stats.distinct < column.stats.filled
+    )
 
 
 def _is_shared_hash(image_set: ImageSet, column: Column) -> bool:

@@ -71,6 +71,7 @@ from m3b.dataset.proposals.restrictions import (
 )
 from m3b.dataset.proposals.roles import laterality_of, roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
+from m3b.dataset.proposals.studies import asks_for_views, can_be_study, describe_single_views, without_single_views
 from m3b.dataset.proposals.targets import (
     BOXES_AS_MASKS,
     MIN_INSIDE,
@@ -278,8 +279,9 @@ def list_candidates(
     )
     image_sets = select_requested(survey, image_sets, request)
     mask_groups = find_masks_of_images(survey)
-    volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
-    studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
+    volume_patterns = {image_set.images.patterns for image_set in image_sets if is_volume(image_set)}
+    study_patterns = {image_set.images.patterns for image_set in image_sets if image_set.images.several == "views"}
+    wants_studies = asks_for_views(request)
     n_signals = {image_set.groups: image_set.count for image_set in image_sets if image_set.has_signals}
     series = [
         patient_series
@@ -291,7 +293,7 @@ def list_candidates(
         for image_set in image_sets:
             if task in IMAGE_TASKS and mask_groups >= set(image_set.groups) and "mask" not in roles_of(request.text):
                 continue
-            is_divided = image_set.images.files in volume_files and not is_volume(image_set)
+            is_divided = image_set.images.patterns in volume_patterns and not is_volume(image_set)
             shared = set_features(image_set, request, task, total, is_divided=is_divided)
             for list_targets in TARGET_LISTS[task]:
                 with discard_on_error(f"{task} of {', '.join(image_set.images.patterns)}", failures):
@@ -299,7 +301,7 @@ def list_candidates(
                         target = apply_overrides(image_set, listed, request) if request.overrides.options else listed
                         if target is None:
                             continue
-                        if image_set.images.several == "views" and target.decision != "text":
+                        if image_set.images.several == "views" and not can_be_study(target, is_asked=wants_studies):
                             continue  # a study has one report; its images have labels of their own
                         if target.decision == "text" and _is_view_of(image_set, image_sets, request):
                             continue
@@ -314,7 +316,11 @@ def list_candidates(
                             < image_set.count
                         ):
                             continue  # the channels of a case share its row
-                        if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
+                        if (
+                            target.decision == "text"
+                            and rows.get("row:shared")
+                            and image_set.images.patterns in study_patterns
+                        ):
                             continue
                         features = {**shared, **rows, **target.features}
                         log_odds = logit(target.decision, features)
@@ -328,6 +334,7 @@ def list_candidates(
             for template in item.target.templates
         )
     ]
+    candidates = without_single_views(candidates, is_asked=wants_studies)
     candidates = _without_needless_boxes(_without_other_grids(candidates))
     whole: dict[tuple[Any, ...], int] = defaultdict(int)
     for item in candidates:
@@ -874,6 +881,7 @@ def measure(
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     evidence += list(_describe_classes_left_out(target, resolved))
+    evidence += describe_single_views(image_set, target)
     manifest, kept = _keep_unlabelled(resolved)
     evidence += kept
     features = {

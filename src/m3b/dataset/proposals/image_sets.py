@@ -19,7 +19,7 @@ from m3b.dataset.manifest.model import Agreement, ColumnChoice, Files, Images, M
 from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
-from m3b.dataset.proposals.roles import laterality_of, roles_of, split_words
+from m3b.dataset.proposals.roles import is_view, laterality_of, roles_of, split_words
 from m3b.dataset.survey.dicom import NO_IMAGES
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
 from m3b.dataset.survey.words import side_of
@@ -418,6 +418,8 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             yield Images.model_validate({"files": group.pattern, **excluded, "case": key, "several": "views"})
         if group.content is not None and group.content.colour:
             continue  # a channel has one value a pixel
+        if all(map(is_view, values)):
+            continue  # views share no grid
         channels = [
             {"files": pattern, **excluded, "name": name, "key": key, "image": key}
             for pattern, name in zip(patterns[1:], names[1:], strict=True)

@@ -61,13 +61,18 @@ def laterality_of(word: str) -> str:
     return next((side for side, words in _SIDES.items() if word.strip().casefold() in words), "")
 
 
-_VIEWS = frozenset(_WORDS["views"])
+VIEW_WORDS = frozenset(_WORDS["views"])
 """Words and abbreviations for projections and planes of images."""
+
+
+def is_view(word: str) -> bool:
+    """Return whether a word as a whole means a projection or a plane."""
+    return word.strip().casefold() in VIEW_WORDS
 
 
 def is_view_or_side(word: str) -> bool:
     """Return whether a word as a whole means a projection, a plane or a side of the body."""
-    return word.strip().casefold() in _VIEWS or bool(laterality_of(word))
+    return is_view(word) or bool(laterality_of(word))
 
 
 def severity_rank(name: str) -> int | None:

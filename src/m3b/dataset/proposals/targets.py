@@ -57,7 +57,7 @@ from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 from m3b.dataset.words.lexicon import get_lexicon, split_tokens
 from m3b.dataset.words.matching import MATCH_SCORE, is_negative, match_classes, match_term
 from m3b.dataset.words.requests import is_clause
-from m3b.dataset.words.units import contradict, find_column_unit, find_requested_unit
+from m3b.dataset.words.units import contradict, find_column_unit, find_requested_unit, split_column_unit
 
 MIN_COUNTED = 0.5
 """Share of the subjects with several images from which on a number can count these."""
@@ -106,6 +106,8 @@ BOXES_AS_MASKS = (
     "there are boxes and no masks: outlines are learnt from boxes, and the test compares boxes of the answers with them, so that no "
     "Dice of outlines is measured"
 )
+MAX_TITLE_WORDS = 3
+"""Words of a request that name a time until an event, as `overall survival`; more are a description."""
 MAX_GRADE = 10
 """Difference between the lowest and highest grade of a scale; larger whole numbers are measured."""
 MIN_INSIDE = 0.9
@@ -920,10 +922,7 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             "conflicts": stats.conflicts / max(stats.images, 1),
         }
         durations = parse_durations(texts, requested_unit) if column.stats.numeric < 1 else None
-        unit = request.unit or (durations.units[0] if durations is not None else "")
-        number = Number(
-            value=ValueSource(value=column.template), title=column.name or request.target or "value", unit=unit
-        )
+        number, assumed = _make_number(column, request, durations.units[0] if durations is not None else "")
         yield Target(
             {"value": number},
             "number",
@@ -932,7 +931,25 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             (column.template,),
             image_set.values(column.template),
             (number.title,),
+            assumed=assumed,
         )
+
+
+def _make_number(column: Column, request: Request, unit_of_texts: str = "") -> tuple[Number, tuple[str, ...]]:
+    """Return a number by a column, called by the words of its name, and what is assumed of its unit.
+
+    Args:
+        unit_of_texts: unit of its texts if these are durations (`4 y 3 mo`), which are converted to what the request asks for.
+    """
+    name, column_unit = split_column_unit(column.name)
+    title = name or request.target or "value"
+    if unit_of_texts:
+        return Number(value=ValueSource(value=column.template), title=title, unit=request.unit or unit_of_texts), ()
+    number = Number(value=ValueSource(value=column.template), title=title, unit=column_unit or request.unit)
+    requested_unit = find_requested_unit(request.text)
+    if column_unit and requested_unit not in ("", column_unit):
+        return number, (f"{column.name} is in {column_unit}, and is not converted to {requested_unit}",)
+    return number, ()
 
 
 def _is_scale_of_grades(column: Column) -> bool:
@@ -991,8 +1008,11 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
             }
             values = known_texts[event.template]
             observed = observed or values[-1]
+            number, assumed = _make_number(time, request)
+            if 0 < len(request.target.split()) <= MAX_TITLE_WORDS:
+                number = number.model_copy(update={"title": request.target})
             survival = Survival(
-                time=Number(value=ValueSource(value=time.template), title=time.name, unit=request.unit),
+                time=number,
                 event=ValueSource(value=event.template),
                 observed=(observed,),
                 censored=tuple(v for v in values if v != observed),
@@ -1009,7 +1029,8 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
                 f"time by {time.template}, event by {event.template}",
                 (time.template, event.template),
                 assigned,
-                (time.name,),
+                (number.title,),
+                assumed=assumed,
             )
 
 

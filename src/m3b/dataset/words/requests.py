@@ -235,11 +235,12 @@ _ACQUISITION = re.compile(
     r"[,;]?\s*\b(?:with(?:out)?|no|ohne|mit|sans|avec|sin|con)\s+(?:i\.?\s?v\.?\s+)?"
     r"(?:contrast(?:\s+(?:agent|medium|enhancement))?|kontrast(?:mittel)?|(?:produit\s+de\s+)?contraste"
     r"|medio\s+de\s+contraste)(?!\w)"
-    r"|[,;]?\s*\b(?:us(?:ing|e)|with|from|(?:unter\s+)?verwend\w+|mit|aus|en\s+utilisant|avec|usando|con)\s+"
-    r"(?:(?:all(?:en?|er)?|both|beiden?r?|tou(?:te)?s|tod[oa]s|amb[oa]s|of|the|les|l[oa]s)\s+)+"
+    r"|[,;]?\s*\b(?:us(?:ing|e)|with|from|(?:unter\s+)?verwend\w+|mit|aus|anhand|en\s+utilisant|avec|usando|con)\s+"
+    r"(?:(?:all(?:en?|er)?|both|two|beiden?r?|zwei|tou(?:te)?s|deux|tod[oa]s|amb[oa]s|dos|of|the|der|les|l[oa]s)\s+)+"
     r"(?:[^\W\d_]+\s+|\d\s+)?"
-    r"(?:stains?|channels?|sequences?|modalities|views|färbungen|kanälen?|sequenzen|modalitäten|ansichten|colorations"
-    r"|canaux|séquences|modalités|vues|tinciones|canales|secuencias|modalidades|vistas)(?!\w)"
+    r"(?:stains?|channels?|sequences?|modalities|views|projections|färbungen|kanälen?|sequenzen|modalitäten|ansichten"
+    r"|projektionen|colorations|canaux|séquences|modalités|vues|incidences|tinciones|canales|secuencias|modalidades|vistas"
+    r"|proyecciones)(?!\w)(?:\s+(?:together|zusammen|ensemble|junt[oa]s)\b)?"
     r"|\b(?:non-?\s?contrast|(?:contrast|gadolinium)[- ]enhanced|unenhanced|portal[- ]venous"
     r"|kontrast(?:mittel)?verstärkte[mnrs]?)(?!\w)",
     re.IGNORECASE,
@@ -320,7 +321,7 @@ _GRADE_RANGE = re.compile(
     re.IGNORECASE,
 )
 _UNIT = re.compile(
-    r"[,(]?\s*\b(?:in|en|\(|按)\s*(years|months|weeks|days|jahren?|monaten?|tagen?|ans|années|mois|jours|años"
+    r"[,(]?\s*(?:\b(?:in|en)|\(|按)\s*(years|months|weeks|days|jahren?|monaten?|tagen?|ans|années|mois|jours|años"
     r"|meses|días|mm|cm|ml|mg/dl|g/cm[2²3³]|[a-zµ%]{1,5}/[a-z]{1,3}[2²3³]?|"
     r"percent|prozent|%|kg|hu|mmhg|degrees?|grad|degrés|grados)(?!\w)\)?",
     re.IGNORECASE,

@@ -62,9 +62,18 @@ def find_requested_unit(request: str) -> str:
 
 def find_column_unit(name: str) -> str:
     """Return the unit that a column's name ends with: `boneage_months`, `HC (mm)`, `bmd_g_cm2`; empty if it has none."""
-    text = _fold(re.sub(r"(?<=[a-z]{2})(?=[A-Z])", "_", name))
+    return split_column_unit(name)[1]
+
+
+def split_column_unit(name: str) -> tuple[str, str]:
+    """Return the words of a column's name, and the unit that it ends with: `bone density` and `g` of `bone_density_g`."""
+    words = re.sub(r"(?<=[a-z]{2})(?=[A-Z])", "_", name)
+    text = _fold(words)
     match = _OF_COLUMN.search(text)
-    return _spell(match) if match and match.start() else ""
+    unit = _spell(match) if match and match.start() else ""
+    if match and unit:
+        words = (words if len(words) == len(text) else text)[: match.start()]
+    return " ".join(words.replace("_", " ").split()), unit
 
 
 _CONVERTIBLE = (
