@@ -29,6 +29,9 @@ def write_studies(folder: Path, *, views: tuple[str, ...] = ("frontal", "lateral
         "Tell healthy from ill on chest films, from both views",
         "Tell healthy from ill on frontal and lateral chest films",
         "Tell healthy from ill on chest films, using the two projections together",
+        "Tell healthy from ill on both views of chest films",
+        "Tell healthy from ill on PA/lateral chest films",
+        "Distinguer sain de malade sur les deux incidences",
         "Unterscheide gesunde von kranken Thoraxaufnahmen anhand beider Ansichten",
     ],
 )

@@ -277,11 +277,12 @@ def list_candidates(
     total = max(
         (image_set.count for image_set in image_sets if not image_set.content.is_mask), default=max(masks, default=1)
     )
-    image_sets = select_requested(survey, image_sets, request)
+    wants_studies = asks_for_views(request) and any(item.images.several == "views" for item in image_sets)
+    if not wants_studies:
+        image_sets = select_requested(survey, image_sets, request)
     mask_groups = find_masks_of_images(survey)
     volume_patterns = {image_set.images.patterns for image_set in image_sets if is_volume(image_set)}
     study_patterns = {image_set.images.patterns for image_set in image_sets if image_set.images.several == "views"}
-    wants_studies = asks_for_views(request)
     n_signals = {image_set.groups: image_set.count for image_set in image_sets if image_set.has_signals}
     series = [
         patient_series

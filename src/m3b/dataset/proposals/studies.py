@@ -35,7 +35,7 @@ _TOGETHER = re.compile(
     re.IGNORECASE,
 )
 _NAMED_TOGETHER = re.compile(
-    rf"\b(?P<first>{_VIEW})\s*(?:\band\b|\bund\b|\bet\b|\by\b|[&+,和])\s*(?P<second>{_VIEW})\b", re.IGNORECASE
+    rf"\b(?P<first>{_VIEW})\s*(?:\band\b|\bund\b|\bet\b|\by\b|[&+,/和])\s*(?P<second>{_VIEW})\b", re.IGNORECASE
 )
 
 
