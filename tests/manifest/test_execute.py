@@ -88,6 +88,20 @@ def test_a_split_without_one_part_gives_way_to_a_drawn_one(graded: Path, tmp_pat
     assert any("a new one is drawn" in note for note in executed.notes)
 
 
+def test_a_study_of_views_is_a_case_and_said_to_be_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for number in range(16):
+        for place, view in enumerate(("frontal", "lateral")):
+            draw_picture(data / f"{('ill', 'healthy')[number % 2]}_{number:02d}_{view}.png", 2 * number + place)
+    executed = execute_folder(
+        data, tmp_path, task="diagnosis", labels={"value": "{kind}", "classes": {"healthy": ["healthy"], "ill": ["ill"]}},
+        images={"files": "{kind:word}_{study:number}_{view:word}.png", "case": "{study}", "several": "views"},
+    )  # fmt: skip
+    assert len(executed.train) + len(executed.test) == 16
+    assert all(len(record.image) == 2 and record.views for record in executed.train)
+    assert [note for note in executed.notes if "a case is a study" in note]
+
+
 def test_images_that_do_not_open_and_copies_are_left_out(graded: Path, tmp_path: Path) -> None:
     (graded / "train/0/0001L.png").write_bytes(b"no picture")
     shutil.copy(graded / "train/1/0101L.png", graded / "train/1/0102R.png")

@@ -999,6 +999,8 @@ class _Execution:
             notes.append(
                 f"images are read as {len(names)} channels ({', '.join(names)}), the others on the grid of {names[0]}"
             )
+        if images.several == "views":
+            notes.append("a case is a study: its images are views, which a model reads together")
         return notes
 
 

@@ -21,7 +21,7 @@ SEVERAL_VIEWS_DECISIONS = frozenset({"label", "number", "survival"})
 MIN_REPEATED = 0.95
 """Minimum share of the studies of several images in which each image has the same report."""
 _NOUN = (
-    r"(?:views|projections|ansichten|projektionen|vues|incidences|projections|vistas|proyecciones|incidencias"
+    r"(?:views|projections|ansichten|projektionen|vues|incidences|vistas|proyecciones|incidencias"
     r"|\w+ansichten|\w+projektionen)"
 )
 _ALL = (
