@@ -186,8 +186,8 @@ def test_a_lucky_candidate_leaves_the_plan_unchanged() -> None:
     assert outcomes[0] == "selected"
     assert "may be luck" in outcomes[1]
     assert "better figure" in outcomes[2]
-    few = describe_selection(make_summary(*candidates, best=2))
-    assert "fewer than 10 patients" in few
+    few = describe_selection(make_summary(*candidates, best=2, patients=9))
+    assert "the 9 patients held out" in few
     for selected in (make_summary(*candidates, best=1), make_summary(*candidates, selected=2, best=2)):
         assert "has the best figure" not in describe_selection(selected)
 

@@ -10,7 +10,7 @@ from typing import Any
 from m3b.facts import PlanCandidate, SearchSummary
 from m3b.markup.formatting import format_interval, shorten
 from m3b.metrics.metric_tables import lower_is_better
-from m3b.metrics.selection_bias import MIN_PATIENTS, choose_survivors
+from m3b.metrics.selection_bias import choose_survivors
 
 MAX_SHOWN_CANDIDATES = 20
 MAX_SETTINGS_CHARS = 160
@@ -217,7 +217,7 @@ def _describe_lead(summary: SearchSummary) -> str:
         return ""
     figure = f" Candidate {summary.best} has the best figure, but"
     if not summary.lead:
-        return f"{figure} with fewer than {MIN_PATIENTS} patients held out no gain can be told from luck: the plan unchanged stays."
+        return f"{figure} with the {summary.patients} patients held out no gain can be told from luck: the plan unchanged stays."
     gain, corrected, error = summary.lead
     return (
         f"{figure} its gain over the plan unchanged after the same training, {gain:+.3f}, corrected for the selection "

@@ -86,11 +86,6 @@ class Lead:
     corrected: float
     error: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Return whether the candidate is better than the default by more than luck."""
-        return self.corrected > self.error
-
 
 @dataclass(frozen=True)
 class SelectionEstimate:
