@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -74,10 +75,13 @@ def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, a
 
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
-    result = make_reader().run_job(TRIAL_JOB, EscapeTrial("babble", paths))
-    (refusal,) = result.refusals  # where the process ends before its bytes are read, the system may drop them
+    with contextlib.ExitStack() as stack:  # the pipes of a process that holds many files have high numbers
+        for _ in range(100):
+            stack.enter_context(paths[0].open("rb"))
+        result = make_reader().run_job(TRIAL_JOB, EscapeTrial("babble", paths))
+    (refusal,) = result.refusals
     assert str(paths[0]) in refusal
-    assert "it sent a message of 4,294,967,295 bytes" in refusal or "exit code 0" in refusal
+    assert "it sent a message of 4,294,967,295 bytes" in refusal
 
 
 def test_an_answer_of_endless_values_does_not_grow_in_this_process(make_reader, tmp_path: Path) -> None:

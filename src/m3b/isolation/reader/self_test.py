@@ -131,8 +131,9 @@ def _cause_accident(accident: str) -> None:
     if accident in ("babble", "bloat"):  # what a decoder that was taken over might send
         content = b'{"answer":[' + b"{}," * 9_000_000 + b"{}]}"
         message = b"\xff" * 64 if accident == "babble" else len(content).to_bytes(4, "big") + content
-        for descriptor in range(3, 64):
-            _is_possible(partial(_write_all, descriptor, message))
+        for descriptor in sorted(map(int, os.listdir("/proc/self/fd"))):
+            if descriptor > 2:
+                _is_possible(partial(_write_all, descriptor, message))
         os._exit(0)
     allocated, number = [], 0
     while True:
