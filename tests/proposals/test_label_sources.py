@@ -496,6 +496,19 @@ def test_a_level_with_a_part_for_tests_is_no_class(tmp_path: Path) -> None:
     assert (split.train, split.test) == (("tissue-100K",), ("tissue-VAL-7K",))
 
 
+@pytest.mark.parametrize("level", ["images", "patient-3/images", "unsorted"])
+def test_a_folder_that_only_the_test_part_has_is_no_class(tmp_path: Path, level: str) -> None:
+    for number in range(60):
+        write_picture(tmp_path / "training" / ("none", "mild", "severe")[number % 3] / f"{number:03d}.png", number)
+    for number in range(60, 80):
+        write_picture(tmp_path / "testing" / level / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Grade the severity on knee X-rays")
+    assert (outcome.kind, outcome.task) == ("proposed", "grading")
+    proposal = outcome.proposals[0]
+    assert list(proposal.classes) == ["none", "mild", "severe"]
+    assert proposal.cases == 60
+
+
 @pytest.mark.parametrize(("length", "has_patients"), [(8, False), (4, True)])
 def test_folders_named_after_the_first_letters_of_files_are_no_patients(
     tmp_path: Path, length: int, has_patients: bool

@@ -172,6 +172,25 @@ def test_folders_of_numbered_slices_are_volumes_with_a_mask_for_each_slice(tmp_p
     assert best_manifest(outcome).images.several == "slices"
 
 
+@pytest.mark.parametrize(
+    "request_text", ["Segment the tumour on brain MRI", "Segmentar las estructuras anotadas en TC"]
+)
+def test_slices_with_masks_and_those_of_a_program_beside_them_are_volumes(tmp_path: Path, request_text: str) -> None:
+    for number in range(14):
+        folder = tmp_path / f"images/P{number // 2:03d}/{number + 31}"
+        for place in range(6):
+            write_picture(folder / f"series/{place:03d}.png", 10 * number + place)
+            write_square(folder / f"mask/{place:03d}.png", (6, 9 + place))
+            write_square(folder / f"mask_auto_uncorrected/{place:03d}.png", (7, 10 + place))
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 14
+    manifest = best_manifest(outcome)
+    assert manifest.images.several == "slices"
+    assert manifest.masks is not None
+    assert "auto" not in str(manifest.masks.files)
+
+
 def test_an_array_file_for_each_part_holds_items(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     for part, count in (("train", 40), ("test", 12)):

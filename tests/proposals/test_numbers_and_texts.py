@@ -21,6 +21,19 @@ def test_a_number_that_differs_in_nearly_every_image(tmp_path: Path) -> None:
     assert "numbers by {values.bone density (g/cm2)}" in titles
 
 
+@pytest.mark.parametrize("stem", ["pat{0}_{1}", "img{0}{1:03d}", "scan-{0}-{1}"])
+def test_a_number_in_a_file_beside_each_image_is_not_taken_for_what_the_images_are_called(
+    tmp_path: Path, stem: str
+) -> None:
+    for number in range(60):
+        name = stem.format(number // 3 + 1, number + 1)
+        write_picture(tmp_path / "images" / f"{name}.png", number)
+        (tmp_path / "images" / f"{name}.txt").write_text(f"{40 + number * 7.3 % 50:.1f}\n", encoding="utf-8")
+    outcome = decide_folder(tmp_path, "Predict the volume (ml) from cardiac MRI")
+    assert (outcome.kind, outcome.task) == ("proposed", "regression")
+    assert outcome.proposals[0].manifest.value.value.value.endswith(".text}")
+
+
 def test_a_number_in_names_that_the_request_calls_by_its_name(tmp_path: Path) -> None:
     for number in range(60):
         write_picture(tmp_path / f"P{number:03d}_im{number + 7}_score{number * 7 % 23}.png", number)

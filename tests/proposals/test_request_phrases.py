@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from proposals_kit import decide_folder, write_picture, write_rows
 
+from m3b.dataset.proposals.request import parse
+
 CLAUSES = [
     "Tell whether the bone will heal",
     "Can you see if the knee has to be replaced?",
@@ -75,3 +77,12 @@ def test_classes_are_called_as_in_the_folder(tmp_path: Path, request_text: str) 
     outcome = decide_folder(tmp_path, request_text)
     assert outcome.kind == "proposed", outcome.question
     assert set(outcome.proposals[0].classes) == {"operate", "wait"}
+
+
+@pytest.mark.parametrize(
+    ("names", "is_selected"),
+    [(["CA", "FI", "IM"], False), (["tumour", "liver"], True)],
+)
+def test_a_wider_term_leaves_no_unknown_name_out(names: list[str], *, is_selected: bool) -> None:
+    selected = parse("Segment the lesions").select_marked(names)
+    assert (len(selected) < len(names)) == is_selected

@@ -294,3 +294,8 @@ def test_a_single_number_or_a_decimal_names_no_class() -> None:
     assert not are_same_numbers(["1.5", "2.5"], ["1.5 mm", "2.5 mm"])
     assert not are_same_numbers(["1", "1"], ["1", "2"])
     assert not are_same_numbers([], [])
+
+
+@pytest.mark.parametrize("phrase", ["estructuras anotadas", "structures annotées"])
+def test_initials_of_a_word_in_another_language_do_not_stand_for_a_word_that_says_little(phrase: str) -> None:
+    assert match_term(phrase, "CA") < MATCH_SCORE

@@ -41,6 +41,15 @@ def test_any_text_is_parsed(text):
         ("Detect abnormalities on chest X-rays", True),
         ("Detect pneumonia on chest X-rays", False),
         ("Segment lesions on CT", False),
+        ("Segment the annotated structures in dental radiographs", True),
+        ("Segmentar las estructuras anotadas en radiografías", True),
+        ("Segmenter les structures annotées sur des radiographies", True),
+        ("Segmentiere alles, was markiert ist", True),
+        ("Segmenter tout ce qui est annoté", True),
+        ("Detectar los hallazgos marcados", True),
+        ("检测标注的病灶", True),
+        ("Segment the marked tumours", False),
+        ("Segment the labelled nuclei", False),
     ],
 )
 def test_open_requests_want_all_findings(text: str, *, is_open: bool) -> None:

@@ -1109,6 +1109,13 @@ def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]
 # --- columns -------------------------------------------------------------------------------------------------------------
 
 
+def _name_column(table: str, column: str, image_words: Collection[str]) -> str:
+    """The name of a column of a table; one that has none is called after its table, unless that is called like the images."""
+    if column not in NAMELESS_COLUMNS and not column.isdecimal():
+        return column
+    return table if set(re.split(r"[\W_]+", table.casefold())) - set(image_words) else ""
+
+
 def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> Iterator[Column]:
     slots = {slot.name: slot for group in groups for slot in group.slots}
     depth = max(path.count("/") for path in image_set.paths)
@@ -1135,6 +1142,8 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
     ]
     if "{part}" in image_set.images.member:
         entries.append(("{part}", "slot", "part", (), 0.0, 0.0))
+    names = [name for pattern in image_set.images.patterns for name in pattern.split("/") if "{" in name]
+    image_words = {word for name in names for word in re.split(r"[\W_]+", re.sub(r"\{[^{}]*\}", " ", name).casefold())}
     for name in image_set.table_ids:
         columns = image_set.frame.tables[name].table.columns if name in image_set.frame.tables else []
         if f"{name}.{FILE_COLUMN}" in image_set.frame.frame.columns:
@@ -1144,7 +1153,7 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
             (
                 f"{{{name}.{column}}}",
                 "table",
-                name if column in NAMELESS_COLUMNS or column.isdecimal() else column,
+                _name_column(name, column, image_words),
                 (name,),
                 image_set.chances[name],
                 0.0,

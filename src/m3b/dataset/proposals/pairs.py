@@ -163,7 +163,7 @@ def pair_cases(
         extra, overlap = "", None
         if int(counts.max()) > 1:  # type: ignore[arg-type]
             extra = _telling_slot(second, right, key.strip("{}"), pairs)
-            overlap = _overlap(second, right, pairs)
+            overlap = _overlap(second, right, pairs, extra)
         low, middle, largest = int(counts.min()), int(counts.median()), int(counts.max())  # type: ignore[arg-type]
         best = (
             rank,
@@ -187,10 +187,22 @@ def pair_cases(
     return best[1] if best is not None else None
 
 
-def _overlap(files: ImageFrame, right: FileGroup, pairs: pl.DataFrame) -> float | None:
-    """How far the masks of one case overlap."""
-    partners = pairs.with_columns(files.frame["path"].gather(pairs["right"]).alias("path"))
-    by_case = partners.group_by("left", maintain_order=True).agg(pl.col("path").sort())
+def _overlap(files: ImageFrame, right: FileGroup, pairs: pl.DataFrame, extra: str) -> float | None:
+    """How far the masks of one case overlap.
+
+    Args:
+        extra: the slot that tells its masks apart; those of the same slice are compared, which the other slots tell.
+    """
+    others = [
+        slot.name for slot in right.slots if extra and slot.level == -1 and slot.kind == "number" and slot.name != extra
+    ]
+    files.add_columns(others, "proposal")
+    slots = [files.frame[name].gather(pairs["right"]) for name in others if name in files.frame.columns]
+    partners = pairs.with_columns(files.frame["path"].gather(pairs["right"]).alias("path"), *slots)
+    keys = ["left", *(series.name for series in slots)]
+    by_case = partners.group_by(keys, maintain_order=True).agg(pl.col("path").sort())
+    if (by_case["path"].list.len() < 2).all():
+        by_case = partners.group_by("left", maintain_order=True).agg(pl.col("path").sort())
     cut = right.content.cut if right.content is not None else None
     return measure_overlap(files.readers.root, by_case["path"].to_list(), cut)
 

@@ -12,7 +12,7 @@ from m3b.dataset.manifest.model import Task
 from m3b.dataset.manifest.overrides import Overrides
 from m3b.dataset.proposals.roles import roles_of, severity_rank, split_words
 from m3b.dataset.words.lexicon import get_lexicon, split_tokens
-from m3b.dataset.words.matching import GENERIC_CONCEPTS, MATCH_SCORE, match_classes, match_term
+from m3b.dataset.words.matching import GENERIC_CONCEPTS, MATCH_SCORE, Assignment, match_classes, match_term
 from m3b.dataset.words.requests import (
     CONCRETE_KINDS,
     TASK_VERBS,
@@ -249,7 +249,8 @@ class Request:
         """
         requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
         assignment = match_classes(requested, available, notes=self.notes)
-        if not requested or not assignment.is_complete or set(assignment.ambiguous) & set(self.classes):
+        is_ambiguous = bool(set(assignment.ambiguous) & set(self.classes)) or _leaves_unknown_names(assignment)
+        if not requested or not assignment.is_complete or is_ambiguous:
             return tuple(available)
         groups = (assignment.ambiguous.get(requested_name, names) for requested_name, names in assignment.pairs.items())
         asked_names = {name for group in groups for name in group}
@@ -303,7 +304,8 @@ class Request:
         """
         requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
         assignment = match_classes(requested, available, notes=self.notes)
-        if not requested or not assignment.is_complete or any(name in assignment.ambiguous for name in self.classes):
+        is_ambiguous = bool(set(assignment.ambiguous) & set(self.classes)) or _leaves_unknown_names(assignment)
+        if not requested or not assignment.is_complete or is_ambiguous:
             return {name: (name,) for name in available}
         selected: dict[str, tuple[str, ...]] = {}
         for requested_name, names in assignment.pairs.items():
@@ -313,6 +315,12 @@ class Request:
             else:
                 selected |= {name: (name,) for name in group}
         return selected
+
+
+def _leaves_unknown_names(assignment: Assignment) -> bool:
+    """Whether names that mean nothing known are left beside those that a wider term selects: `CA`, `FI` and `IM` for "lesions"."""
+    is_wider = any(score < MATCH_SCORE for score in assignment.scores.values())
+    return is_wider and not all(get_lexicon().find_concepts(name) for name in assignment.unassigned)
 
 
 def _names_organ_alone(name: str) -> bool:

@@ -16,6 +16,7 @@ from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
 from m3b.dataset.manifest.numbers import parse_durations
+from m3b.dataset.manifest.problems import list_names
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import (
     Column,
@@ -404,7 +405,8 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         for value, sentence in find_forbidden_classes(request.notes, values).items()
         if not request.contains(value)
     }
-    values = [value for value in values if value not in forbidden]
+    hidden = _find_hidden_part(image_set, column)
+    values = [value for value in values if value not in forbidden and value not in hidden]
     if (ranks := severity_ranks(values)) is not None:
         values = sorted(values, key=lambda value: ranks[value])
     coded = all(is_code(value) or _is_yes_no(value) for value in values)
@@ -433,6 +435,11 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         classes = {binary[value]: (value,) for value in values}
     assumed = tuple(f"{value} is left out: {sentence}" for value, sentence in forbidden.items())
     assumed += tuple(f"{value} is left out: it is none of the grades that are asked for" for value in outside_names)
+    if hidden:
+        names_of_hidden = list_names(sorted(hidden, key=_natural))
+        assumed += (
+            f"{names_of_hidden} is left out: only the test part has it, which has no images of the other classes",
+        )
     unnamed = tuple(value for value in values if coded and not names and not binary)
     available = list(classes)
     if selected := request.select_classes(available):
@@ -473,6 +480,26 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         unmatched,
         assumed=assumed,
     )
+
+
+def _find_hidden_part(image_set: ImageSet, column: Column) -> frozenset[str]:
+    """Return the names of folders that only the test part has, if it has none of the other parts' classes: `test/images` beside
+    `train/mild` and `train/severe` is no class, but holds images without one."""
+    if column.source not in ("slot", "folder"):
+        return frozenset()
+    for sides in image_set.columns:
+        is_side = (
+            sides.source in ("slot", "folder") and bool(sides.stats.counts) and all(map(side_of, sides.stats.counts))
+        )
+        if sides is column or not is_side:
+            continue
+        pairs = pl.DataFrame({"value": image_set.values(column.template), "side": image_set.values(sides.template)})
+        pairs = pairs.drop_nulls().unique()
+        tested = {value for value, side in pairs.iter_rows() if side_of(side) == "test"}
+        others = {value for value, side in pairs.iter_rows() if side_of(side) != "test"}
+        if len(others) > 1 and not any(match_term(name, other) >= MATCH_SCORE for name in tested for other in others):
+            return frozenset(tested)
+    return frozenset()
 
 
 def _same_classes(image_set: ImageSet, column: Column, values: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -890,6 +917,7 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
         if (column.stats.numeric > 0.9 and column.stats.distinct > 3) or _has_unit(image_set, column)
     ]
     requested_unit = find_requested_unit(request.text)
+    measured = [column for column in numeric if _may_measure(image_set, column)]
     for column in numeric:
         if _describes_acquisition(column, request) or contradict(requested_unit, find_column_unit(column.name)):
             continue
@@ -915,7 +943,7 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             "is_slot": float(column.source in ("slot", "folder")),
             "is_tag": float(column.source == "tag"),
             "is_member": float(column.source == "member"),
-            "only_number": float(len(numeric) == 1),
+            "only_number": float(len(numeric) == 1 or measured == [column]),
             "sequential": float(is_sequence(image_set.values(column.template))),
             "fraction": float(bool(texts.str.contains(r"\d[.,]\d").any())),
             "chance": column.chance,
@@ -933,6 +961,12 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             (number.title,),
             assumed=assumed,
         )
+
+
+def _may_measure(image_set: ImageSet, column: Column) -> bool:
+    """Whether a column of numbers is no part of a path, no key of images or persons, and no running number."""
+    is_key = roles_of(column.name) & {"identifier", "patient", "split"} and not _is_written_by_people(column)
+    return column.source not in ("slot", "folder") and not is_key and not is_sequence(image_set.values(column.template))
 
 
 def _make_number(column: Column, request: Request, unit_of_texts: str = "") -> tuple[Number, tuple[str, ...]]:
@@ -1275,16 +1309,20 @@ def _paired_masks(
         features |= {"several_each": 0.0, "slice_masks": 1.0}
         yield from _valued_masks(survey, request, base, features, title, content, right, common)
         return
-    for files, value, rank, is_ordinal in _by_value(pairing, right):
+    values = list(_by_value(pairing, right))
+    words_of_all = set(pairing.partner_words) - {word for _, value, *_ in values for word in split_words(value)}
+    for files, value, rank, is_ordinal in values:
         versions = 1.0 if is_ordinal else overlap
+        own_words = words_of_all | {value, *split_words(value)}
         own_features = features | {
             "one_of_several": 1.0,
             "one_of_versions": versions,
             "later_version": float(bool(rank)) * versions,
             "several_each": 0.0,
             "words_request": max(features["words_request"], request.match_phrase(value)),
-            "words_automatic": max(features["words_automatic"], float("automatic" in roles_of(value))),
-            "words_reference": max(features["words_reference"], float("reference" in roles_of(value))),
+            "words_automatic": float(any("automatic" in roles_of(word) for word in own_words)),
+            "words_reference": float(any("reference" in roles_of(word) for word in own_words)),
+            "slice_masks": float(_is_of_slices(image_set, pairing, len(values))),
         }
         assumed = (f"of several versions of the masks the first is the reference ({value})",) if rank == 0 else ()
         own_base = {**base, "files": files}
@@ -1370,10 +1408,10 @@ def _by_value(pairing: Pairing, right: FileGroup) -> Iterator[tuple[str, str, in
         yield with_value(right.pattern, slot, text), text, ranks.get(text), bool(ordinals)
 
 
-def _is_of_slices(image_set: ImageSet, pairing: Pairing) -> bool:
-    """Whether each slice of a volume has a mask in a file of its own."""
+def _is_of_slices(image_set: ImageSet, pairing: Pairing, versions: int = 1) -> bool:
+    """Whether each slice of a volume has a mask, or several versions of one, in files of their own."""
     slices = round(image_set.count / max(pairing.image_files, 1))
-    return image_set.images.several == "slices" and pairing.per_image[1] == slices > 1
+    return image_set.images.several == "slices" and slices > 1 and pairing.per_image[1] == slices * versions
 
 
 def _are_objects(pairing: Pairing, right: FileGroup) -> bool:

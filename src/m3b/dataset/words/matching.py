@@ -395,7 +395,7 @@ def _iterate_spellings(lexicon: Lexicon, phrase: str, units: Sequence[Unit]) -> 
     for unit in units:
         terms = [
             term
-            for name in sorted(unit.concepts)
+            for name in sorted(unit.concepts - GENERIC_CONCEPTS)  # "classes" in another language do not begin with C
             for language in ("en", "de")
             for term in lexicon.concepts[name].terms.get(language, ())
         ]

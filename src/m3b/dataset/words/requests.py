@@ -119,6 +119,7 @@ _OPEN_TARGET = re.compile(
     r"(?:(?:abnormal|pathological|suspicious|abnorme|auffällige|pathologische|verdächtige)\s+)?"
     r"(?:findings?|abnormalit(?:y|ies)|anomal(?:y|ies)|patholog(?:y|ies)|conditions|befunde?|auffällig(?:keiten)?|pathologien|anomalies|pathologies|hallazgos|anomalías|patologías"
     r"|异常|所见|病变)"
+    r"|everything|alles|tout|todo|全部|所有"
     r"|(?:what|was|ce qui|lo que)\b.{1,12}\b(?:wrong|abnormal|unusual|falsch|auffällig|anormal|mal)(?:\s+ist)?",
     re.IGNORECASE,
 )
@@ -129,6 +130,22 @@ _PARTS = re.compile(
     re.IGNORECASE,
 )
 """A target that stands for all parts of a thing: "regions of the brain"."""
+_MARKED = re.compile(
+    r"\s*\b(?:(?:that|which|was|die|(?:ce )?qui|(?:lo )?que)\s+(?:(?:is|are|ist|sind|est|sont|está|están)\s+)?)?"
+    r"(?:(?:annotated|labell?ed|marked|outlined|delineated|contoured|segmented)"
+    r"|(?:annotiert|markiert|gekennzeichnet|eingezeichnet|beschriftet|segmentiert)(?:e[nrs]?)?"
+    r"|(?:annoté|marqué|étiqueté|segmenté|délimité|contouré)e?s?"
+    r"|(?:anotad|marcad|etiquetad|segmentad|delimitad|señalad)[oa]s?)\b(?:\s+(?:ist|sind))?\s*"
+    r"|已?(?:标注|标记|勾画)的?",
+    re.IGNORECASE,
+)
+_WHATEVER = re.compile(
+    r"(?:(?:the|all|every|die|alle|les|tous|toutes|las|los|todos|todas)\s+)*"
+    r"(?:lesions?|objects?|things?|everything|classes|läsionen|objekte|alles|klassen|lésions?|objets?|tout|lesiones|objetos?|todo|clases"
+    r"|病灶|结构|区域|目标|物体)?,?",
+    re.IGNORECASE,
+)
+"""What remains of a target that stands for all that is marked: "marked lesions", "everything that is annotated"."""
 _BOXES = re.compile(
     r"[,;]?\s*(?:\b(?:with|by|in|as|using|draw(?:ing)?|mit|als|avec|par|con|por|en|und|and|et|y)\s+(?:an?\s+"
     r"|the\s+|einem?\s+|des\s+|une\s+|una\s+|"
@@ -612,7 +629,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     tasks = _rank_tasks(lexicon, remaining, verb, form, unit, grade_range, classes or targets[:1])
     if not tasks and targets and preamble:
         tasks = _tasks_of_noun(preamble[0])  # "a classifier of tissue types"
-    is_open = bool(targets) and not classes and all(_OPEN_TARGET.fullmatch(target) for target in targets)
+    is_open = bool(targets) and not classes and all(map(_wants_whatever_is, targets))
     if tasks[:1] == ("report",) or (is_open and not names_clinical(targets)):
         targets = ()
     if has_examples:
@@ -638,10 +655,18 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
         superfluous=superfluous,
         wants_all=is_open
         or has_examples
-        or (len(targets) == 1 and not classes and _PARTS.fullmatch(targets[0]) is not None)
+        or (len(targets) == 1 and not classes and _PARTS.fullmatch(_MARKED.sub(" ", targets[0]).strip()) is not None)
         or bool(folded & {"all", "every", "alle", "tous", "toutes", "todos", "todas", "所有"} and _REPORT.search(text)),
         is_distinction=is_distinction,
     )
+
+
+def _wants_whatever_is(target: str) -> bool:
+    """Return whether a target names no finding, but all that there are, or all that are marked."""
+    if _OPEN_TARGET.fullmatch(target):
+        return True
+    noun = _MARKED.sub(" ", target).strip()
+    return noun != target and (_OPEN_TARGET.fullmatch(noun) or _WHATEVER.fullmatch(noun)) is not None
 
 
 def contradictions(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon | None = None) -> list[Claim]:
