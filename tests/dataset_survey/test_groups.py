@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -254,3 +255,11 @@ def test_a_million_names_take_no_python_loop() -> None:
     assert group.pattern == "site_{number1:number}/pat_{number2:number}/img_{number3:number}_{word1:word}.txt"
     assert group.facts.slots[2].distinct == 60_000
     assert group.facts.exact is False
+
+
+def test_a_number_after_a_word_beside_ids_of_letters_and_digits_is_a_slot(tmp_path: Path) -> None:
+    for number in range(30):
+        save(tmp_path / f"{hashlib.sha1(bytes([number])).hexdigest()[:10]}_age{20 + 7 * number}.png", grey(number))
+    (group,) = find(tmp_path).values()
+    assert group.facts.pattern == "{text1}_age{number1:number}.png"
+    assert sorted(map(int, group.frame["number1"])) == [20 + 7 * number for number in range(30)]

@@ -85,6 +85,19 @@ def test_masks_of_two_named_observers_are_asked_about(tmp_path: Path) -> None:
     assert outcome.question.code == "rival"
 
 
+def test_masks_of_two_readers_and_classes_are_asked_about(tmp_path: Path) -> None:
+    for number in range(24):
+        folder = tmp_path / f"scan_{number:02d}"
+        write_picture(folder / "image.png", number)
+        for reader in (1, 2):
+            write_square(folder / f"myocardium_reader{reader}.png", (8 + reader, 10), 12)
+            write_square(folder / f"ventricle_reader{reader}.png", (26 + reader, 10), 10)
+    outcome = decide_folder(tmp_path, "Segment myocardium and ventricle on cardiac MRI")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "rival"
+
+
 def test_numbered_masks_of_an_image_are_one_class(tmp_path: Path) -> None:
     for number in range(24):
         write_picture(tmp_path / f"scan ({number}).png", number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_number_in_a_file_beside_each_image_is_not_taken_for_what_the_images_a
     outcome = decide_folder(tmp_path, "Predict the volume (ml) from cardiac MRI")
     assert (outcome.kind, outcome.task) == ("proposed", "regression")
     assert outcome.proposals[0].manifest.value.value.value.endswith(".text}")
+
+
+def test_a_number_in_names_beside_ids_of_letters_and_digits(tmp_path: Path) -> None:
+    for number in range(60):
+        part = "training" if number % 4 else "testing"
+        name = hashlib.sha1(bytes([number])).hexdigest()[:10]
+        write_picture(tmp_path / f"{name}_age{20 + number * 7 % 50}_{part}.png", number)
+    outcome = decide_folder(tmp_path, "Predecir: edad, a partir de imágenes de radiografía (mano)")
+    assert (outcome.kind, outcome.task) == ("proposed", "regression")
+    proposal = outcome.proposals[0]
+    assert proposal.manifest.value.value.value == "{number1}"
+    assert "groups_cross_split" not in {doubt.code for doubt in proposal.doubts}
 
 
 def test_a_number_in_names_that_the_request_calls_by_its_name(tmp_path: Path) -> None:

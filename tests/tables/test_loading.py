@@ -148,6 +148,20 @@ def test_class_numbers_as_column_names(tmp_path):
     assert table.frame.height == 3
 
 
+@pytest.mark.parametrize("order", ["2,1,0", "1,0,2", "3,1,2"])
+def test_class_numbers_as_column_names_in_any_order(tmp_path, order):
+    text = f"{order},filename\n0,1,0,91490721b9.nrrd\n0,1,1,be8661132a.nrrd\n1,0,0,b969f0a0d9.nrrd\n0,0,1,c4b5419b7f.nrrd\n"
+    table = load_table(tmp_path, [write(tmp_path, "t.csv", text)])
+    assert table.frame.columns[:4] == [*order.split(","), "filename"]
+    assert len(table.frame) == 4
+
+
+@pytest.mark.parametrize("first", ["0,1,1", "1,1,0", "0,1,0"])
+def test_rows_of_yes_and_no_are_no_names(tmp_path, first):
+    text = f"{first},91490721b9.nrrd\n0,1,1,be8661132a.nrrd\n1,0,0,b969f0a0d9.nrrd\n0,0,1,c4b5419b7f.nrrd\n"
+    assert load_table(tmp_path, [write(tmp_path, "t.csv", text)]).info.header_row == -1
+
+
 def test_declared_separator(tmp_path):
     table = load_table(tmp_path, [write(tmp_path, "t.csv", "sep=;\n" + delimit(";"))])
     assert table.frame.columns == [*COLUMNS, "(row)"]

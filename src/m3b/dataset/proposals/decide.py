@@ -1680,7 +1680,7 @@ def _count_crossing(candidate: Candidate, resolved: Resolved) -> str:
     image_set = candidate.image_set
     sides = frame.select(pl.col("paths").list.first().alias("path"), (pl.col("split") == "test").alias("is_test"))
     for column in image_set.columns:
-        if column.source != "slot" or column.stats.distinct < 2:
+        if column.source != "slot" or column.stats.distinct < 2 or column.template in candidate.target.templates:
             continue
         names = pl.DataFrame({"path": image_set.frame.frame["path"], "text": image_set.values(column.template)}).unique(
             "path"

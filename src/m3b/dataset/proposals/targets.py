@@ -1335,40 +1335,45 @@ def _paired_masks(
             per_class = {legend_names.get(name, name): texts for name, texts in per_class.items()}
             selected = request.select_marked(list(per_class))
             match = request.match_classes(list(per_class))
-            masks = Masks.model_validate(
-                {
-                    **base,
-                    "classes": {name: ("*",) for name in selected},
-                    "class_key": f"{{{class_slot}}}",
-                    "per_file": {
-                        name: [text for part in group for text in per_class[part]] for name, group in selected.items()
+            for files, reader in _list_readers(pairing, right, class_slot, len(per_class)):
+                masks = Masks.model_validate(
+                    {
+                        **base,
+                        "files": files,
+                        "classes": {name: ("*",) for name in selected},
+                        "class_key": f"{{{class_slot}}}",
+                        "per_file": {
+                            name: [text for part in group for text in per_class[part]]
+                            for name, group in selected.items()
+                        },
+                        "overlapping": True,
+                    }
+                )
+                yield Target(
+                    {"masks": masks},
+                    "mask",
+                    features
+                    | _class_features(request, list(selected))
+                    | {
+                        "per_class": 1.0,
+                        "classes_match": match.requested_share * match.available_share,
+                        "names_more": mean_of(
+                            pl.Series([request.is_more_than_asked(name) for name in chain(*selected.values())])
+                        ),
+                        "classes_overlap": overlap,
+                        "one_of_several": float(bool(reader)),
+                        "one_of_versions": float(bool(reader)),
                     },
-                    "overlapping": True,
-                }
-            )
-            yield Target(
-                {"masks": masks},
-                "mask",
-                features
-                | _class_features(request, list(selected))
-                | {
-                    "per_class": 1.0,
-                    "classes_match": match.requested_share * match.available_share,
-                    "names_more": mean_of(
-                        pl.Series([request.is_more_than_asked(name) for name in chain(*selected.values())])
-                    ),
-                    "classes_overlap": overlap,
-                },
-                title + ", one a class",
-                (),
-                None,
-                tuple(selected),
-                (),
-                "",
-                match.pairs,
-                match.unmatched,
-                **common,
-            )
+                    f"masks {files}, one a class",
+                    (),
+                    None,
+                    tuple(selected),
+                    (),
+                    "",
+                    match.pairs,
+                    match.unmatched,
+                    **common,
+                )
         name = request.target or "object"
         masks = Masks.model_validate({**base, "classes": {name: ("*",)}, "per_file": {}})
         yield Target(
@@ -1454,6 +1459,19 @@ def _classes_of_files(
         return {text: (text,) for text in texts}, slot.name
     names, _ = find_legend(texts, legends)
     return ({names[text]: (text,) for text in texts}, slot.name) if len(names) == len(texts) else ({}, "")
+
+
+def _list_readers(
+    pairing: Pairing, right: FileGroup, class_slot: str, n_classes: int
+) -> list[tuple[str | tuple[str, ...], str]]:
+    """Patterns of the masks of each reader, with its name, if each image has a mask a class and reader; else that of all masks."""
+    for slot in right.slots:
+        is_whole = 2 <= slot.distinct <= MAX_VERSIONS and len(slot.values) == slot.distinct
+        if slot.name == class_slot or not is_whole or pairing.per_image[1] != n_classes * slot.distinct:
+            continue
+        if "reader" in roles_of(slot.before) or any("reader" in roles_of(value.text) for value in slot.values):
+            return [(with_value(right.pattern, slot, value.text), value.text) for value in slot.values]
+    return [(right.pattern, "")]
 
 
 def _name_of_classes(image_set: ImageSet, request: Request, right: FileGroup, slot: Slot) -> Slot:

@@ -609,10 +609,22 @@ def _cut_pieces(shape: str, tokens: pl.DataFrame, names: SlotNames) -> tuple[lis
         if (values == values[0]).all():
             pieces.append(Piece(text=str(values[0])))
             continue
+        if kind == "text" and (word := _read_common_word(values)):  # `0a1f_age75`, `be2d_age8`
+            pieces.append(Piece(text=word))
+            kind, values = "number", values.str.strip_prefix(word)
         slot = names.next(kind)
         pieces.append(Piece(slot=slot, kind=kind))
         columns.append(values.alias(slot))
     return _join_fixed(pieces), columns
+
+
+def _read_common_word(values: pl.Series) -> str:
+    """Return the letters before the digits of each value; empty if they differ or if a value is more than these."""
+    match = re.fullmatch(r"([^\W\d_]{2,})\d+", str(values[0]))
+    if match is None:
+        return ""
+    is_word = values.str.contains(rf"^{match[1]}[0-9]+$").all()
+    return match[1] if is_word else ""
 
 
 def _join_fixed(pieces: list[Piece]) -> list[Piece]:

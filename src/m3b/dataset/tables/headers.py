@@ -255,10 +255,10 @@ def _score_column(cell: str, below: list[str], is_series: bool) -> float:
 
 
 def _is_series(numbers: Sequence[str]) -> bool:
-    """Return whether cells count up one by one, as class numbers or years do that name columns."""
+    """Return whether cells are consecutive numbers in any order, as class numbers or years are that name columns."""
     if not all(number.isdigit() for number in numbers):
         return False
-    values = [int(number) for number in numbers]
+    values = sorted(map(int, numbers))
     counts_up = all(second - first == 1 for first, second in pairwise(values))
     return counts_up and (values[0] in (0, 1) or 1900 <= values[0] < 2100)
 
