@@ -333,7 +333,10 @@ def _draw_shapes(rng: np.random.Generator, layout: Layout, case: Case) -> tuple[
         scale, classes = 0.3 + 0.6 * ((case.value or 0.0) - low) / (high - low), (0, 0)
     elif axes.task == "diagnosis" and layout.classes[case.classes[0]] == "normal":
         classes = ()
-    return place_shapes(rng, case.size, list(classes)[:9], is_round=is_round, scale=min(1.0, max(0.2, scale)))
+    is_notched = axes.mask_form in OUTLINE_MASKS  # outlines of boxes are read as boxes
+    return place_shapes(
+        rng, case.size, list(classes)[:9], is_round=is_round, is_notched=is_notched, scale=min(1.0, max(0.2, scale))
+    )
 
 
 def _name_case(layout: Layout, case: Case, patient_word: str) -> Case:

@@ -58,7 +58,8 @@ def mark_further_structures(rng: np.random.Generator, layout: Layout) -> Layout:
 def _place_in_gap(rng: np.random.Generator, case: Case, shapes: tuple[Shape, ...], position: int) -> tuple[Shape, ...]:
     """Return a shape of a class that covers no other; none if there is no room."""
     is_round = bool(shapes) and shapes[0].is_round
-    for shape in place_shapes(rng, case.size, [position] * 9, is_round=is_round, scale=0.8):
+    is_notched = bool(shapes) and shapes[0].is_notched
+    for shape in place_shapes(rng, case.size, [position] * 9, is_round=is_round, is_notched=is_notched, scale=0.8):
         if not any(_overlaps(shape, placed) for placed in shapes):
             return (shape,)
     return ()

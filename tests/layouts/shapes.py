@@ -22,12 +22,14 @@ class Shape:
         low: first row and column (for volumes: first slice, row and column).
         high: the first that does not belong to it any more, along each axis.
         is_round: whether it is an ellipse inside its box.
+        is_notched: whether the lower right quarter of a block is missing, so that its outline is not that of its box.
     """
 
     class_index: int
     low: tuple[int, ...]
     high: tuple[int, ...]
     is_round: bool
+    is_notched: bool = False
 
     def mask(self, size: Sequence[int]) -> NDArray[np.bool_]:
         """Return which pixels of an image of this size belong to it."""
@@ -39,7 +41,10 @@ class Shape:
     def _inner(self) -> NDArray[np.bool_]:
         extent = [high - low for low, high in zip(self.low, self.high, strict=True)]
         if not self.is_round:
-            return np.ones(extent, bool)
+            block = np.ones(extent, bool)
+            if self.is_notched:
+                block[..., extent[-2] // 2 :, extent[-1] // 2 :] = False
+            return block
         axes = [((np.arange(length) + 0.5) / length * 2 - 1) ** 2 for length in extent]
         return np.asarray(sum(np.meshgrid(*axes, indexing="ij")) <= 1.0)
 
@@ -52,11 +57,20 @@ class Shape:
     def outline(self) -> list[tuple[float, float]]:
         """Return the corners (x, y) of its outline along pixel edges; only for blocks."""
         x0, y0, x1, y1 = self.box
+        if self.is_notched:
+            x, y = x0 + (x1 - x0) // 2, y0 + (y1 - y0) // 2
+            return [(x0, y0), (x1, y0), (x1, y), (x, y), (x, y1), (x0, y1)]
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
 
 def place_shapes(
-    rng: np.random.Generator, size: Sequence[int], classes: Sequence[int], *, is_round: bool, scale: float = 1.0
+    rng: np.random.Generator,
+    size: Sequence[int],
+    classes: Sequence[int],
+    *,
+    is_round: bool,
+    is_notched: bool = False,
+    scale: float = 1.0,
 ) -> tuple[Shape, ...]:
     """Place a shape of each class (they may repeat) into cells of a grid of 3 x 3, so that none overlaps another.
 
@@ -85,7 +99,7 @@ def place_shapes(
             depth = max(3, int(size[0] * 0.6 * max(scale, 0.5)))
             first = int(rng.integers(0, size[0] - depth + 1))
             low, high = [first, *low], [first + depth, *high]
-        shapes.append(Shape(class_index, tuple(low), tuple(high), is_round))
+        shapes.append(Shape(class_index, tuple(low), tuple(high), is_round, is_notched))
     return tuple(shapes)
 
 
