@@ -19,6 +19,7 @@ def decide_with_columns(folder: Path, request_text: str, *columns: str) -> Outco
         "hospital": notes,
         "sex": "FM",
         "site": ("Bonn", "Ulm"),
+        "comments from web site": ("Fig 1", " ".join(notes), "CAP"),
         "batch": "ab",
     }
     rows: list[list[object]] = [["file", "patient_id", "finding", *columns]]
@@ -49,6 +50,11 @@ def test_attributes_are_those_of_the_table_and_covariates_those_of_the_request(t
 
 def test_free_text_is_no_attribute(tmp_path: Path) -> None:
     outcome = decide_with_columns(tmp_path, "Tell healthy from ill on chest films", "clinical_notes", "hospital", "sex")
+    assert set(outcome.proposals[0].manifest.attributes) == {"sex"}
+
+
+def test_a_column_with_a_cell_that_no_attribute_may_hold_is_none(tmp_path: Path) -> None:
+    outcome = decide_with_columns(tmp_path, "Tell healthy from ill on chest films", "comments from web site", "sex")
     assert set(outcome.proposals[0].manifest.attributes) == {"sex"}
 
 

@@ -41,7 +41,10 @@ def attributes(value: Any) -> dict[str, str]:
         for item in value.values()
     )
     if not is_valid:
-        raise ValueError(f'attributes must look like {{"sex": "F", "age": 61}}, is {json.dumps(value)[:60]}')
+        raise ValueError(
+            f'attributes must look like {{"sex": "F", "age": 61}}, numbers and texts of up to {MAX_ATTRIBUTE} characters, '
+            f"is {json.dumps(value)[:60]}"
+        )
     return {sys.intern(str(name)): sys.intern(str(item)) for name, item in value.items()}
 
 

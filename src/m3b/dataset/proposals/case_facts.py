@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from m3b.data.kinds.parts import MAX_ATTRIBUTE
 from m3b.dataset.manifest.model import Covariate, Manifest, ValueSource
 from m3b.dataset.proposals.image_sets import Column, ImageSet
 from m3b.dataset.proposals.request import Request
@@ -79,7 +80,8 @@ def _list_free_columns(image_set: ImageSet, used_text: str) -> list[Column]:
 def _name_attribute(column: Column) -> str:
     """Return the attribute that a column is by its name and the length of its cells; '' if it is none, as free text is."""
     roles = roles_of(column.name)
-    if "attribute" not in roles or roles & _KEY_ROLES or column.stats.characters > MAX_CHARACTERS:
+    is_text = column.stats.characters > MAX_CHARACTERS or any(len(text) > MAX_ATTRIBUTE for text in column.stats.counts)
+    if "attribute" not in roles or roles & _KEY_ROLES or is_text:
         return ""
     concepts = get_lexicon().find_concepts(column.name)
     attribute = next((ATTRIBUTE_NAMES[name] for name in concepts if name in ATTRIBUTE_NAMES), "")

@@ -587,7 +587,10 @@ def _read_level(values: pl.Series, names: SlotNames) -> tuple[list[Piece], list[
     if len(shapes) == 1:
         kinds = [kind for _, kind in split_shape(shapes[0]) if kind]
         tokens = extract_tokens(distinct, shapes[0])
-        is_fixed = any(tokens[column].n_unique() == 1 for column in tokens.columns)
+        is_fixed = any(tokens[column].n_unique() == 1 for column in tokens.columns) or any(
+            kind == "text" and _read_common_word(tokens[column])
+            for kind, column in zip(kinds, tokens.columns, strict=True)
+        )
         is_part = kinds[-1:] == ["word"] and tokens[tokens.columns[-1]].is_duplicated().all()
         if len(kinds) > 1 and (is_fixed or is_part or set(kinds) == {"number"}):
             return _cut_pieces(shapes[0], extract_tokens(values, shapes[0]), names)
