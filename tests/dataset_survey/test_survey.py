@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_folders import blocks, fill, write_table
+from dataset_folders import blocks, fill, grey, save, write_table
 
 from m3b.dataset.survey.facts import Survey, SurveyLimits
 from m3b.dataset.survey.render import render, summarize
@@ -187,3 +187,14 @@ def test_the_column_of_patients_is_in_the_lines_about_a_folder(tmp_path: Path) -
     write_table(tmp_path / "table.csv", [[*measurements, "name", "patient_id"], *rows])
     line = next(line for line in summarize(survey(tmp_path)) if "table.csv" in line)
     assert "patient_id [patient]" in line
+
+
+def test_a_readme_beside_lists_of_the_same_suffix_is_a_document(tmp_path: Path) -> None:
+    for number in range(30):
+        save(tmp_path / "images" / f"{number:03d}.png", grey(number))
+    for name, numbers in (("train", range(120)), ("test", range(120, 160))):
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{number:03d}" for number in numbers), encoding="utf-8")
+    (tmp_path / "README.txt").write_text("Mammographies de deux hôpitaux\n", encoding="utf-8")
+    result = survey(tmp_path)
+    assert [document.path for document in result.documents] == ["README.txt"]
+    assert "{word1:word}.txt" in [group.pattern for group in result.groups]

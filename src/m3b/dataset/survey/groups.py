@@ -28,6 +28,7 @@ from m3b.dataset.survey.facts import Content, FileGroup, Slot, SlotKind, SurveyL
 from m3b.dataset.survey.names import (
     CONTAINER_FORMATS,
     DOCUMENT_NAMES,
+    DOCUMENT_SUFFIXES,
     IMAGE_FORMATS,
     MIXED,
     NUMBER,
@@ -142,6 +143,12 @@ class GroupFinder:
             return []
         frame = split_names(files["path"]).with_columns(bytes=files["bytes"], order=pl.int_range(len(files)))
         frame = _choose_shapes(frame)
+        is_document = pl.col("name").str.to_lowercase().str.contains(DOCUMENT_NAMES) & pl.col("suffix").is_in(
+            DOCUMENT_SUFFIXES
+        )
+        frame = frame.with_columns(
+            chosen=pl.when(is_document).then("stem").otherwise("chosen")
+        )  # apart from lists beside it
         frame = frame.with_columns(archives=pl.col("path").str.count_matches(ARCHIVE_REGEX))
         groups: list[Group] = []
         buckets = frame.partition_by(["depth", "archives", "suffix", "chosen"], as_dict=True, maintain_order=True)
@@ -199,7 +206,7 @@ class GroupFinder:
     def _format_of(self, group: Group) -> str:
         names = group.frame["name"]
         documents = names.str.to_lowercase().str.contains(DOCUMENT_NAMES).sum()
-        if documents == len(names) and group.suffix in ("", ".txt", ".md", ".rst"):
+        if documents == len(names) and group.suffix in DOCUMENT_SUFFIXES:
             return "document"
         if family := format_of(group.suffix):
             return family

@@ -61,6 +61,7 @@ TABLE_FORMATS = frozenset({"table", "json", "xml", "text"})
 RECORD_SUFFIXES = frozenset({".cfg", ".ini", ".toml", ".yaml", ".yml"})
 """Suffixes of documents of which several files of one name template, each with one record, are a table."""
 DOCUMENT_NAMES = r"^(?:readme|licen[cs]e|copying|changelog|citation|authors|notice|makefile|requirements)"
+DOCUMENT_SUFFIXES = ("", ".txt", ".md", ".rst")
 
 
 def to_int(value: Any) -> int:
