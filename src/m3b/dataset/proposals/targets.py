@@ -1461,9 +1461,7 @@ def _classes_of_files(
     return ({names[text]: (text,) for text in texts}, slot.name) if len(names) == len(texts) else ({}, "")
 
 
-def _list_readers(
-    pairing: Pairing, right: FileGroup, class_slot: str, n_classes: int
-) -> list[tuple[str | tuple[str, ...], str]]:
+def _list_readers(pairing: Pairing, right: FileGroup, class_slot: str, n_classes: int) -> list[tuple[str, str]]:
     """Patterns of the masks of each reader, with its name, if each image has a mask a class and reader; else that of all masks."""
     for slot in right.slots:
         is_whole = 2 <= slot.distinct <= MAX_VERSIONS and len(slot.values) == slot.distinct
