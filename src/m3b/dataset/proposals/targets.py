@@ -436,9 +436,9 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     assumed = tuple(f"{value} is left out: {sentence}" for value, sentence in forbidden.items())
     assumed += tuple(f"{value} is left out: it is none of the grades that are asked for" for value in outside_names)
     if hidden:
-        names_of_hidden = list_names(sorted(hidden, key=_natural))
+        names_of_hidden, verb = list_names(sorted(hidden, key=_natural)), "is" if len(hidden) == 1 else "are"
         assumed += (
-            f"{names_of_hidden} is left out: only the test part has it, which has no images of the other classes",
+            f"{names_of_hidden} {verb} left out: only the test part has this, and nothing of the other parts' classes",
         )
     unnamed = tuple(value for value in values if coded and not names and not binary)
     available = list(classes)

@@ -629,7 +629,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     tasks = _rank_tasks(lexicon, remaining, verb, form, unit, grade_range, classes or targets[:1])
     if not tasks and targets and preamble:
         tasks = _tasks_of_noun(preamble[0])  # "a classifier of tissue types"
-    is_open = bool(targets) and not classes and all(map(_wants_whatever_is, targets))
+    is_open = bool(targets) and not classes and all(map(_is_open_target, targets))
     if tasks[:1] == ("report",) or (is_open and not names_clinical(targets)):
         targets = ()
     if has_examples:
@@ -661,7 +661,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     )
 
 
-def _wants_whatever_is(target: str) -> bool:
+def _is_open_target(target: str) -> bool:
     """Return whether a target names no finding, but all that there are, or all that are marked."""
     if _OPEN_TARGET.fullmatch(target):
         return True
