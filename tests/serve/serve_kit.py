@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -47,7 +48,9 @@ class Client:
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
         try:
             header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body or None, {**self.headers, **header_fields})
+            # a server that refuses a body answers and closes before all of it is sent
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body or None, {**self.headers, **header_fields})
             response = connection.getresponse()
             return Answer(response.status, dict(response.headers), response.read())
         finally:
