@@ -263,3 +263,13 @@ def test_a_number_after_a_word_beside_ids_of_letters_and_digits_is_a_slot(tmp_pa
     (group,) = find(tmp_path).values()
     assert group.facts.pattern == "{text1}_age{number1:number}.png"
     assert sorted(map(int, group.frame["number1"])) == [20 + 7 * number for number in range(30)]
+
+
+def test_many_texts_called_like_documents_are_one_group(tmp_path: Path) -> None:
+    for number in range(40):
+        save(tmp_path / f"case_{number:03d}.png", grey(number))
+        (tmp_path / f"notice_{number:03d}.txt").write_text(f"Patient {number}", encoding="utf-8")
+    assert {group.facts.pattern for group in find(tmp_path).values()} == {
+        "case_{number1:number}.png",
+        "notice_{number1:number}.txt",
+    }

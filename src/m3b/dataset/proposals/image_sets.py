@@ -1109,11 +1109,11 @@ def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]
 # --- columns -------------------------------------------------------------------------------------------------------------
 
 
-def _name_column(table: str, column: str, image_words: Collection[str]) -> str:
+def _name_column(table: str, column: str, image_words: set[str]) -> str:
     """The name of a column of a table; one that has none is called after its table, unless that is called like the images."""
     if column not in NAMELESS_COLUMNS and not column.isdecimal():
         return column
-    return table if set(re.split(r"[\W_]+", table.casefold())) - set(image_words) else ""
+    return table if set(re.split(r"[\W_]+", table.casefold())) - image_words else ""
 
 
 def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> Iterator[Column]:

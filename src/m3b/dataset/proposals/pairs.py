@@ -187,14 +187,16 @@ def pair_cases(
     return best[1] if best is not None else None
 
 
-def _overlap(files: ImageFrame, right: FileGroup, pairs: pl.DataFrame, extra: str) -> float | None:
+def _overlap(files: ImageFrame, right: FileGroup, pairs: pl.DataFrame, extra_slot: str) -> float | None:
     """How far the masks of one case overlap.
 
     Args:
-        extra: the slot that tells its masks apart; those of the same slice are compared, which the other slots tell.
+        extra_slot: the slot that tells its masks apart; those of the same slice are compared, which the other slots tell.
     """
     others = [
-        slot.name for slot in right.slots if extra and slot.level == -1 and slot.kind == "number" and slot.name != extra
+        slot.name
+        for slot in right.slots
+        if extra_slot and slot.level == -1 and slot.kind == "number" and slot.name != extra_slot
     ]
     files.add_columns(others, "proposal")
     slots = [files.frame[name].gather(pairs["right"]) for name in others if name in files.frame.columns]

@@ -247,11 +247,10 @@ class Request:
         A single target may be the whole of several structures: one name that only tells a part of it (`enhancing tumour` of a
         tumour) selects nothing.
         """
-        requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
-        assignment = match_classes(requested, available, notes=self.notes)
-        is_ambiguous = bool(set(assignment.ambiguous) & set(self.classes)) or _leaves_unknown_names(assignment)
-        if not requested or not assignment.is_complete or is_ambiguous:
+        assignment = self._assign_marked(available)
+        if assignment is None:
             return tuple(available)
+        requested = tuple(assignment.pairs)
         groups = (assignment.ambiguous.get(requested_name, names) for requested_name, names in assignment.pairs.items())
         asked_names = {name for group in groups for name in group}
         if len(requested) == 1 == len(asked_names) and assignment.scores[requested[0]] < MATCH_SCORE:
@@ -302,10 +301,8 @@ class Request:
 
         A name in words of the request is kept; an abbreviation is replaced by what it stands for.
         """
-        requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
-        assignment = match_classes(requested, available, notes=self.notes)
-        is_ambiguous = bool(set(assignment.ambiguous) & set(self.classes)) or _leaves_unknown_names(assignment)
-        if not requested or not assignment.is_complete or is_ambiguous:
+        assignment = self._assign_marked(available)
+        if assignment is None:
             return {name: (name,) for name in available}
         selected: dict[str, tuple[str, ...]] = {}
         for requested_name, names in assignment.pairs.items():
@@ -315,6 +312,13 @@ class Request:
             else:
                 selected |= {name: (name,) for name in group}
         return selected
+
+    def _assign_marked(self, available: Sequence[str]) -> Assignment | None:
+        """Return which marked classes of a folder the request means; None if it wants all of them or if that is not sure."""
+        requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
+        assignment = match_classes(requested, available, notes=self.notes)
+        is_ambiguous = bool(set(assignment.ambiguous) & set(self.classes)) or _leaves_unknown_names(assignment)
+        return assignment if requested and assignment.is_complete and not is_ambiguous else None
 
 
 def _leaves_unknown_names(assignment: Assignment) -> bool:

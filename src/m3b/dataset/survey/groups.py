@@ -57,6 +57,8 @@ FORM = "\ue00e"
 MAX_VALUES = 60
 _MAX_SHAPES = 12
 """Forms of names in one folder; of more, the names are taken as free."""
+_MAX_DOCUMENT_NAMES = 4
+"""Different names of documents in one place; more of them (`notice_001.txt`, ...) are data."""
 _MAX_SPLIT_VALUES = 40
 _MAX_COMPARED_SHAPES = 10_000
 _MAX_SPLIT_NUMBERS = 4
@@ -143,12 +145,7 @@ class GroupFinder:
             return []
         frame = split_names(files["path"]).with_columns(bytes=files["bytes"], order=pl.int_range(len(files)))
         frame = _choose_shapes(frame)
-        is_document = pl.col("name").str.to_lowercase().str.contains(DOCUMENT_NAMES) & pl.col("suffix").is_in(
-            DOCUMENT_SUFFIXES
-        )
-        frame = frame.with_columns(
-            chosen=pl.when(is_document).then("stem").otherwise("chosen")
-        )  # apart from lists beside it
+        frame = _set_documents_apart(frame)
         frame = frame.with_columns(archives=pl.col("path").str.count_matches(ARCHIVE_REGEX))
         groups: list[Group] = []
         buckets = frame.partition_by(["depth", "archives", "suffix", "chosen"], as_dict=True, maintain_order=True)
@@ -475,6 +472,15 @@ def spread(paths: Sequence[str], count: int) -> list[str]:
     if len(paths) <= count:
         return list(paths)
     return [paths[int((at + 0.5) * len(paths) / count)] for at in range(count)]
+
+
+def _set_documents_apart(frame: pl.DataFrame) -> pl.DataFrame:
+    """Give documents such as `README.txt` shapes of their own, so that no list beside them (`train.txt`) is of their group."""
+    is_document = pl.col("name").str.to_lowercase().str.contains(DOCUMENT_NAMES)
+    is_document &= pl.col("suffix").is_in(DOCUMENT_SUFFIXES)
+    n_names = pl.col("stem").filter(is_document).n_unique().over(["depth", "suffix", "chosen"])
+    is_apart = is_document & (n_names <= _MAX_DOCUMENT_NAMES)
+    return frame.with_columns(chosen=pl.when(is_apart).then("stem").otherwise("chosen"))
 
 
 def _choose_shapes(frame: pl.DataFrame) -> pl.DataFrame:

@@ -139,13 +139,14 @@ _MARKED = re.compile(
     r"|已?(?:标注|标记|勾画)的?",
     re.IGNORECASE,
 )
-_WHATEVER = re.compile(
+"""Words that say of a thing that it is marked: "annotated structures", "everything that is marked"."""
+_GENERIC_NOUN = re.compile(
     r"(?:(?:the|all|every|die|alle|les|tous|toutes|las|los|todos|todas)\s+)*"
-    r"(?:lesions?|objects?|things?|everything|classes|läsionen|objekte|alles|klassen|lésions?|objets?|tout|lesiones|objetos?|todo|clases"
-    r"|病灶|结构|区域|目标|物体)?,?",
+    r"(?:lesions?|objects?|things?|classes|läsionen|objekte|klassen|lésions?|objets?|lesiones|objetos?|clases"
+    r"|病灶|结构|区域|目标|物体)?",
     re.IGNORECASE,
 )
-"""What remains of a target that stands for all that is marked: "marked lesions", "everything that is annotated"."""
+"""What remains of a target that stands for all that is marked: "lesions" of "marked lesions", nothing of "what is marked"."""
 _BOXES = re.compile(
     r"[,;]?\s*(?:\b(?:with|by|in|as|using|draw(?:ing)?|mit|als|avec|par|con|por|en|und|and|et|y)\s+(?:an?\s+"
     r"|the\s+|einem?\s+|des\s+|une\s+|una\s+|"
@@ -665,8 +666,8 @@ def _is_open_target(target: str) -> bool:
     """Return whether a target names no finding, but all that there are, or all that are marked."""
     if _OPEN_TARGET.fullmatch(target):
         return True
-    noun = _MARKED.sub(" ", target).strip()
-    return noun != target and (_OPEN_TARGET.fullmatch(noun) or _WHATEVER.fullmatch(noun)) is not None
+    noun = _MARKED.sub(" ", target).strip(" ,")
+    return noun != target and (_OPEN_TARGET.fullmatch(noun) or _GENERIC_NOUN.fullmatch(noun)) is not None
 
 
 def contradictions(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon | None = None) -> list[Claim]:
